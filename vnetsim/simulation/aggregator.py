@@ -116,9 +116,8 @@ class Aggregator:
         Does nothing after the last round, while the round waits for the cloud's model, and during an exchange.
         """
         waiting = len(self.invitations)
-        if not (waiting or self._exchange.gathered):  # the usual case with many aggregators
-            return
-        if self.finished or self._open.held or self._exchange.under_way:
+        idle = not (waiting or self._exchange.gathered)  # the usual case with many aggregators
+        if idle or self.finished or self._open.held or self._exchange.under_way:
             return
         if waiting and (taken := (len(self.in_flight), len(self._open.committed))) != self._full:
             if (free := self._free_places(state := self._round_state())) > 0:
@@ -168,7 +167,7 @@ class Aggregator:
             self._record_end(participation, "stale", self.world.env.now)
 
     def end_uncovered(self, participation: Participation, time_s: float) -> None:
-        """End a participation that lost coverage, as ``left_...`` at a time (s), unless its exchange can go on."""
+        """End a participation that lost coverage, as ``left_...`` at a time (s), unless it needs no more coverage."""
         if participation.stage == "exchange" and self._exchange.leave(participation):
             return
         self._record_end(participation, LEFT[participation.cut()], time_s)
@@ -194,11 +193,7 @@ class Aggregator:
         return self.invitations.share(window, self._round_state())
 
     def wait_for_exchange(self, participation: Participation) -> None:
-        """Let a participation wait for the exchange.
-
-        The exchange begins at once with the ``round.quorum``-th that waits, unless the round waits for the cloud's
-        model or an exchange is under way.
-        """
+        """Let a participation wait for the exchange; the ``round.quorum``-th begins it, unless held or under way."""
         self._exchange.gathered[participation] = None
         may_begin = not (self._exchange.under_way or self._open.held)
         if may_begin and len(self._exchange.gathered) == self.world.experiment.round.quorum:
@@ -241,12 +236,11 @@ class Aggregator:
 
     def _set_deadline(self, length_s: float) -> None:
         """Let the open round close at the latest ``length_s`` seconds from now, instead of at the time set before."""
-        now_s = self.world.env.now
-        self._open.close_s = now_s + length_s
-        self._deadline.set(self._open.close_s - now_s, self._on_deadline)
+        self._open.close_s = self.world.env.now + length_s
+        self._deadline.set(self._open.close_s - self.world.env.now, self._on_deadline)
 
     def _on_deadline(self) -> None:
-        """Begin the exchange if anybody waits for it; otherwise close the round by ``deadline``."""
+        """Called at the deadline: begin the exchange if anybody waits for it; otherwise close the round."""
         if self._exchange.gathered:
             self._begin_exchange("deadline")
         else:
@@ -303,7 +297,7 @@ class Aggregator:
         self._exchange.begin(self.model, opened_by)
 
     def _is_too_stale(self, participation: Participation, round_index: int) -> bool:
-        """Return whether the model of a participation is more than ``round.max_staleness`` older than a round's."""
+        """Return whether a participation's model is over ``round.max_staleness`` versions older than a round's."""
         return participation.version < round_index - self.world.experiment.round.max_staleness
 
     def _end_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
@@ -314,7 +308,7 @@ class Aggregator:
         self._record_end(participation, outcome, time_s)
 
     def _schedule_close(self) -> None:
-        """Close the open round in a later event of this instant, if it is to close now and then still is."""
+        """If the open round is to close now, close it in a later event of this instant, unless that has changed."""
         if self._closing_cause():
             Task(self._close_if_still_due())
 
@@ -329,8 +323,7 @@ class Aggregator:
         """Close the round, and open the next one unless this was the last; held if the cloud averages models first."""
         self._close_round(closed_by, self.world.env.now)
         if not self.finished:
-            held = self.world.experiment.topology.kind == "hierarchical" and self._is_mixed()
-            self.open_round(held=held)
+            self.open_round(held=self.world.experiment.topology.kind == "hierarchical" and self._is_mixed())
 
     def _is_mixed(self) -> bool:
         """Return whether the open round's result is averaged with the models of other aggregators."""

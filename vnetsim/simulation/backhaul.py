@@ -105,7 +105,7 @@ class Backhaul:
     def deliver(self, rsu_id: str, aggregator: str, size_bytes: float) -> Signal:
         """Send an update from an RSU to an aggregator; return a signal that fires on arrival, or has fired already.
 
-        The update keeps crossing the wires even if its participation is cut meanwhile.
+        The update arrives even if its participation is cut meanwhile.
         """
         if aggregator == rsu_id:
             return self._fired

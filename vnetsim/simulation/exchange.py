@@ -48,8 +48,7 @@ class DirectedExchange:
     contact_s: float = field(init=False)  # time in contact from ``start_s`` to ``end_s`` (s); set when it has ended
     moved_bytes: float = 0.0  # bytes over the air so far (B)
     on_air: bool = False  # whether a transfer is under way
-    # fires when vehicles out of contact are to check again
-    look_again: Signal = field(default_factory=Signal, repr=False)
+    look_again: Signal = field(default_factory=Signal, repr=False)  # fires when contact is to be checked again
     task: Task = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -158,12 +157,12 @@ class ExchangePhase:
                 yield exchange.look_again
                 exchange.look_again = Signal()
             exchange.via = via
-            yield from self._send_to_vehicle(exchange, sender, receiver, plan.send_bytes)
+            yield from self._send_data(exchange, sender, plan.send_bytes)
             if plan.work_flop or plan.return_bytes:
                 with self._computers[receiver].request() as turn:
                     yield turn
                     yield from self._compute_result(receiver)
-                yield from self._send_to_vehicle(exchange, receiver, sender, plan.return_bytes)
+                yield from self._send_data(exchange, receiver, plan.return_bytes)
             exchange.outcome = "completed"
         except _Cut:
             exchange.outcome = "cut"
@@ -183,10 +182,9 @@ class ExchangePhase:
         finally:
             host.worked_s += self.world.env.now - begin_s
 
-    def _send_to_vehicle(
-        self, exchange: DirectedExchange, source: Participation, target: Participation, size_bytes: int
-    ) -> Activity:
-        """Send bytes from one vehicle to the other over ``exchange.via``; raise ``_Cut`` if contact is lost."""
+    def _send_data(self, exchange: DirectedExchange, source: Participation, size_bytes: int) -> Activity:
+        """Send bytes from ``source`` to the other vehicle over ``exchange.via``; raise ``_Cut`` if contact is lost."""
+        target = exchange.receiver if source is exchange.sender else exchange.sender
         if exchange.via == "sidelink":
             sidelink, rate_bps = self.world.sidelinks[source.window.rsu.id], partial(self._sidelink_bps, source, target)
             yield from self._send_over_channel(exchange, sidelink, rate_bps, size_bytes)
@@ -290,7 +288,7 @@ class RoundExchange:
         self._phase.begin()
 
     def leave(self, participation: Participation) -> bool:
-        """Cut the exchanges of a member that leaves coverage; let it proceed if it needs none, and return whether."""
+        """Cut the exchanges of a member that leaves coverage; if it needs no coverage, let it proceed, return True."""
         assert self._phase is not None
         peers = self._phase.leave(participation)
         if participation.needs_coverage:
@@ -304,10 +302,7 @@ class RoundExchange:
         self._members.pop(participation, None)
 
     def stop(self) -> Callable[[Participation], None] | None:
-        """Cut the exchange when the round closes; return a function that lets one of its members proceed.
-
-        None if no exchange was under way.
-        """
+        """Cut the exchange when the round closes; return a function to let a member proceed, or None without one."""
         phase, self._phase = self._phase, None
         if phase is None:
             return None
@@ -318,7 +313,7 @@ class RoundExchange:
 def contact_time_s(one: VehiclePath, other: VehiclePath, range_m: float, start_s: float, end_s: float) -> float:
     """Return how long two vehicles were closer than ``range_m`` (m) between two instants (s) that both paths cover.
 
-    The result is exact, not rounded to a step: vehicles drive straight at constant speed between path points.
+    The result is exact: between path points vehicles drive straight at constant speed.
     """
     inside = {time_s for path in (one, other) for time_s in path.time_s if start_s < time_s < end_s}
     instants = [start_s, *sorted(inside), end_s]

@@ -171,11 +171,8 @@ class Invitations:
     ) -> None:
         """Record a round that closed, and call the selection policy's ``after_round`` with this aggregator's records.
 
-        Args:
-            records: of all aggregators.
-            model: the model with which the round began.
-            figures: silo and the policy's ``figure`` of each accepted update; None if the learner does not report the
-                figure, which is a RunError if the policy needs it.
+        ``records`` are of all aggregators, and the round began with ``model``. ``figures`` has silo and the policy's
+        ``figure`` of each accepted update; RunError if the policy needs a figure that is None, thus not reported.
         """
         reported = [(silo, figure) for silo, figure in figures if figure is not None]
         asked = getattr(self._policy, "figure", "")

@@ -56,8 +56,7 @@ class Radio:
         self._heights_m = heights_m
         self._draw = getattr(model, "draw", None)
         self._entered = getattr(model, "entered", None)
-        begin = getattr(model, "begin", None)
-        self._memory = None if begin is None else begin(rsus, lanes)
+        self._memory = model.begin(rsus, lanes) if hasattr(model, "begin") else None
 
     def rate_use(self) -> RateUse:
         """Return a new counter of the rates that channels use; RunError if the model's ``cap_bps`` is not finite."""
@@ -78,7 +77,7 @@ class Radio:
         return Link(model=self._model, update_s=self.update_s, path=path, rsu=rsu, state=state)
 
     def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:
-        """Return a function from position (m) to the power received from an RSU (dBm), in the state of its ``link``."""
+        """Return a function from position (m) to power received from an RSU (dBm), in the random state of ``link``."""
         model = self._model
         state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
 

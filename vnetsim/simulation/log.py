@@ -45,15 +45,15 @@ class Rows(list[Row]):
         return self._forgotten + len(self)
 
     def at(self, row: int) -> Row:
-        """Return the row of a number, counted with forgotten rows; it must not be forgotten itself."""
+        """Return row number ``row`` of all rows so far; it must not be forgotten."""
         return self[row - self._forgotten]
 
     def replace(self, row: int, value: Row) -> None:
-        """Replace the row of a number, counted with forgotten rows; it must not be forgotten itself."""
+        """Replace row number ``row`` of all rows so far; it must not be forgotten."""
         self[row - self._forgotten] = value
 
     def since(self, row: int) -> list[Row]:
-        """Return the rows from number ``row`` on, counted with forgotten rows but without them."""
+        """Return the rows from number ``row`` on that are not forgotten; ``row`` counts all rows so far."""
         return self[max(0, row - self._forgotten) :]
 
     def forget(self, before: int) -> None:

@@ -105,7 +105,6 @@ def simulate(
     recorder, outbox = Recorder(log, experiment.camera), Outbox()
     by_rsu: dict[str, Aggregator] = {}
     handover = (MultiHandover if experiment.handover.policy == "multi" else Handover)(world=world, by_rsu=by_rsu)
-
     names = aggregator_by_rsu(experiment.topology, traffic.rsus)
     by_name = {
         name: Aggregator(
@@ -237,7 +236,7 @@ class _Loop:
             aggregator.fill_places()
 
     def _apply_event(self, event: CoverageEvent | Serves) -> bool:
-        """Apply an event; if traffic ends with it, run the clock's events up to it before. False if the run is over."""
+        """Apply an event; before an exit by the traffic's end, run the clock up to it. False if the run is over."""
         if isinstance(event, Entered | Serves):
             (self.fleet.enter if isinstance(event, Entered) else self.fleet.serve)(event.path)
             return True

@@ -94,7 +94,7 @@ class Cloud(NoMixing):
             self._average_rsus([*self.aggregators], "traffic_end", time_s)
 
     def _send_to_cloud(self, name: str) -> Activity:
-        """Send an RSU's model to the cloud; the last one expected closes the cloud's round, or its deadline does."""
+        """Send an RSU's model to the cloud; the first sets the deadline of the cloud's round, the last closes it."""
         yield from self.world.backhaul.send(self._model_bytes(), name, None)
         self._waiting.append(name)
         if len(self._waiting) == len(self.aggregators) - len(self._last):
@@ -186,10 +186,7 @@ class Peers(NoMixing):
 
 
 def mixer_class(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., NoMixing]:
-    """Return the class that mixes models in a topology; its constructor takes the arguments of ``NoMixing``.
-
-    InputError if some RSUs are not connected to the others.
-    """
+    """Return the class that mixes models, with the arguments of ``NoMixing``; InputError if RSUs are not connected."""
     if settings.kind == "hierarchical":
         return Cloud
     if settings.kind == "peers":

@@ -18,8 +18,7 @@ from vnetsim.simulation.world import World
 class Outbox:
     """What aggregators report to the event loop, which empties it after every event; false while it is empty."""
 
-    # vehicles whose participation has ended, or that may be invited again
-    idle: list[Vehicle] = field(default_factory=list)
+    idle: list[Vehicle] = field(default_factory=list)  # participation has ended, or may be invited again
     closed: list[RoundSummary] = field(default_factory=list)  # rounds that have closed and are recorded
     mixed: bool = False  # whether models of several aggregators were averaged
 

@@ -50,10 +50,7 @@ def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bo
 
 
 def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set[str]]:
-    """Return the ids of each RSU's neighbours, by the RSU's id: next to it in the ring, or within ``range_m``.
-
-    InputError if some RSUs are not connected to the others.
-    """
+    """Return each RSU's neighbours, by id: in the ring or within ``range_m``; InputError if not all are connected."""
     found: dict[str, set[str]] = {rsu.id: set() for rsu in rsus}
     if settings.peers == "ring":
         for one, other in zip(rsus, [*rsus[1:], rsus[0]], strict=True):
@@ -80,10 +77,7 @@ def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set
 
 
 def metropolis_hastings(graph: Mapping[str, set[str]]) -> dict[str, dict[str, float]]:
-    """Return every RSU's averaging weights, by RSU: for itself first, then for its neighbours (``graph``) by id.
-
-    The weights of an RSU sum to 1; see ``metropolis_hastings_row``.
-    """
+    """Return each RSU's averaging weights, which sum to 1, by RSU: for itself first, then for its neighbours by id."""
     weights = {}
     for one, unsorted in graph.items():
         others = sorted(unsorted)

@@ -41,10 +41,7 @@ class World:
         return tuple(dict.fromkeys(model for models in self.needed for model in models()))
 
     def share_passed(self, version: int, time_s: float) -> float:
-        """Return the share of the run that has passed at ``time_s`` (s), in [0, 1]: of its time or, if larger, rounds.
-
-        Of the rounds, ``version`` have passed; their share is 0 if the number of rounds is not set.
-        """
+        """Return the larger share of the run that has passed, in [0, 1]: by rounds (``version``) or by time (s)."""
         rounds, lasts_s = self.experiment.rounds, self.experiment.lasts_s
         return min(max(version / rounds if rounds else 0.0, (time_s - self.begin_s) / lasts_s), 1.0)
 

@@ -95,14 +95,12 @@ class Candidate:
     @property
     def loss(self) -> float | None:
         """Mean training loss of the last accepted update of the vehicle's silo; None before the first."""
-        found = self.loss_and_round
-        return None if found is None else found[0]
+        return (self.loss_and_round or (None, None))[0]
 
     @property
     def loss_round(self) -> int | None:
         """The round of ``loss``; None before the first."""
-        found = self.loss_and_round
-        return None if found is None else found[1]
+        return (self.loss_and_round or (None, None))[1]
 
     @property
     def loss_and_round(self) -> tuple[float, int] | None:
@@ -161,7 +159,7 @@ class Candidate:
         return math.fsum(joules.values()) if joules else None
 
     def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
-        """Return the predicted rest of its window (s), >= 0; infinite for a vehicle that stands.
+        """Return the predicted rest of the vehicle's window (s), >= 0; infinite for a vehicle that stands.
 
         Args:
             predictor: ``straight``: straight on at the present speed. ``oracle``: the recorded exit. ``history``: the

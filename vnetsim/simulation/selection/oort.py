@@ -26,8 +26,7 @@ EXPLORED, EXPLORED_DECAY, EXPLORED_LEAST = 0.9, 0.98, 0.2
 class OortMemory:
     """State of the policy during one run."""
 
-    # of the predicted durations, above which a participation is penalised; the pacer moves it
-    percentile: float = PERCENTILE
+    percentile: float = PERCENTILE  # of the predicted durations; longer ones are penalised; the pacer moves it
     # images by vehicle, and whether it was exploited, until its participation ends
     invited: dict[str, tuple[int, bool]] = field(default_factory=dict)
     achieved: list[float] = field(default_factory=list)  # mean v of the exploited silos by round

@@ -23,13 +23,11 @@ class SelectionState:
     whole_paths: bool  # whether the traffic source gives each path whole at the entry
     now_s: float = field(init=False)  # time at which candidates are looked at (s); ``advance`` sets it
     work_share: float = field(init=False)  # share of the training that the pace has planned
-    # by silo, the last reported mean training loss and its round
-    losses: dict[int, tuple[float, int]] = field(default_factory=dict)
+    losses: dict[int, tuple[float, int]] = field(default_factory=dict)  # by silo, last mean training loss and round
     # by silo, the policy's ``figure`` of each update so far and its round
     figures: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
     commits: Counter[str] = field(default_factory=Counter)  # number of accepted updates so far by vehicle
-    # by vehicle, the latest round that invited it or received its update; set by ``Invitations``
-    last_round: dict[str, int] = field(default_factory=dict)
+    last_round: dict[str, int] = field(default_factory=dict)  # by vehicle; ``Invitations.mark_round`` sets it
     # by RSU and approach, number and total length (s) of the windows that ended so far
     dwells: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
     _records_seen: int = 0
