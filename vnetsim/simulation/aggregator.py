@@ -360,7 +360,7 @@ class Aggregator:
         self.outbox.closed.append(replace(summary, samples=samples))
 
     def _record_end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:
-        """Record an ended participation, remove it, report its vehicle as idle; return its row in the log."""
+        """Record an ended participation, remove it from those in flight, report its vehicle as idle; return its row."""
         self.in_flight.remove(participation)
         self._exchange.remove(participation)
         if outcome != "committed":  # else the caller does, after counting it

@@ -72,7 +72,7 @@ class Radio:
             self._entered(self._heights_m.get(vehicle_type, CAR_M), self._memory)
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
-        """Return a window's link in a new random state; ``earlier_windows`` is part of the random stream's name."""
+        """Return a window's link, whose random state is named by vehicle, RSU and ``earlier_windows`` at this RSU."""
         state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
         return Link(model=self._model, update_s=self.update_s, path=path, rsu=rsu, state=state)
 
@@ -159,7 +159,7 @@ class Link:
         return self._fixed.get("uplink_bps") or self._compute_bps("uplink_bps", time_s, self.model.uplink_bps)
 
     def _compute_bps(self, method: str, time_s: float, rate_bps: Callable[..., float]) -> float:
-        """Compute a rate at a time (bit/s) by the radio model's ``method``; keep it if rates never change."""
+        """Compute a rate at a time (bit/s), and keep it if rates never change; RunError if it is not above 0."""
         found = rate_bps(self.rsu, position_m(self.path, time_s), self.state)
         found = number_of(found, RATE, RADIO_MODELS, self.model, method)
         if self.update_s is None:

@@ -53,7 +53,7 @@ class OpenRound:
 
 
 def make_participant(participation: Participation, round_index: int, world: World) -> Participant:
-    """Return what the learner receives of a participation whose update has arrived in round ``round_index``."""
+    """Return what the learner receives of a finished participation, whose update arrived in round ``round_index``."""
     camera = world.experiment.camera
     window, (seconds, _) = participation.window, participation.stage_totals()
     last, work_share = participation.segments[-1], participation.work.planned_share
