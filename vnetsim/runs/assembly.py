@@ -34,29 +34,20 @@ from vnetsim.traffic.sumo.config import check_scenario_files
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly:
-    """The plug-ins and settings of a run.
+    """The plug-ins and settings of a run."""
 
-    Args:
-        experiment: all settings, with the defaults of the run's and the schedule's learner.
-        learner: the learner of the run.
-        schedule: the learner whose payload and work decide which vehicles commit; None for the run's own.
-        simulation: selection policy, pace and radio model.
-        others: data set, encoder, aggregation rule, codec and conduct, by their tables; without defaults.
-        source: the traffic source, if the scenario names one.
-        given: dotted keys of the settings of the call; they must have an effect.
-    """
-
-    experiment: Experiment
+    experiment: Experiment  # all settings, including the defaults of the learners of run and schedule
     learner: ResolvedPlugin
-    schedule: ResolvedPlugin | None
+    schedule: ResolvedPlugin | None  # the learner whose costs decide which vehicles commit; None for ``learner``
     simulation: SimulationPlugins
+    # data set, encoder, aggregation rule, codec and conduct by settings table; only those that are not the default
     others: Mapping[str, ResolvedPlugin]
-    source: ResolvedPlugin | None = None
-    given: Collection[str] = ()
+    source: ResolvedPlugin | None = None  # None if the scenario is no plug-in
+    given: Collection[str] = ()  # dotted keys of the settings of the call; ``start_run`` refuses those without effect
 
     @property
-    def chosen(self) -> dict[str, ResolvedPlugin]:
-        """All plug-ins of the run, by their tables."""
+    def plugin_by_table(self) -> dict[str, ResolvedPlugin]:
+        """All plug-ins of the run, except those that are the default, by the name of their settings table."""
         source = {} if self.source is None else {"source": self.source}
         return {LEARNERS.table: self.learner, **self.simulation.chosen, **self.others, **source}
 
@@ -66,7 +57,7 @@ class Assembly:
         return errors_of_plugins(*((LEARNERS, one.found) for one in learners), *self.simulation.by_kind)
 
     def refuse_losses(self, *, trains: bool) -> None:
-        """Refuse (InputError) a selection by losses or updates if nobody trains, or epsilon does not count them."""
+        """Refuse (InputError) a policy that selects by losses or updates if nobody trains or ``learning.dp`` is on."""
         selection, dp = self.simulation.selection, self.experiment.learning.get("dp") or {}
         if not getattr(selection, "uses_losses", False):
             return
@@ -84,22 +75,22 @@ class Assembly:
 
     @property
     def streams(self) -> Streams:
-        """The random streams."""
+        """The random streams of the experiment's seed."""
         return Streams(seed=self.experiment.seed)
 
     @property
     def codec(self) -> Any:
-        """The codec of uploads with its settings; None for ``float32``."""
+        """The codec plug-in of uploads, made with its settings; None for ``float32``."""
         return self.others[CODECS.table].settings if CODECS.table in self.others else None
 
     @property
     def download_codec(self) -> Any:
-        """The codec of downloads; None for ``float32``."""
+        """The codec plug-in of downloads, made with its defaults; None for ``float32``."""
         name = self.experiment.download_codec
         return None if name == FLOAT32 else CODECS.find(name)()
 
-    def hostile(self, vehicle_ids: Iterable[str]) -> list[tuple[object, ...]]:
-        """Return rows of the table ``hostile``, by id, of those vehicles that are hostile; ids may repeat."""
+    def hostile_rows(self, vehicle_ids: Iterable[str]) -> list[tuple[object, ...]]:
+        """Return a row (id, conduct) of the table ``hostile`` for each hostile vehicle, sorted; ids may repeat."""
         settings, streams = self.experiment.hostile, self.streams.child("learner")
         if settings.share == 0 and not settings.vehicles:
             return []
@@ -108,7 +99,7 @@ class Assembly:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The manifest's entries on plug-ins, vehicles' computers, and power of the radio units (W)."""
+        """The manifest's entries on learner defaults, plug-ins, computers of vehicles, and power of radio units (W)."""
         compute = self.experiment.compute
         own = {table: other.record for table, other in {**self.simulation.chosen, **self.others}.items()}
         return {
@@ -141,7 +132,11 @@ class Assembly:
         pictures: bool = True,
         driven: RecordedTraffic | None = None,
     ) -> LearnerContext:
-        """Return the context from which learners are made; ``fetch``: allow downloads, ``driven``: its ``traffic``."""
+        """Return the context that ``Learner.create`` gets.
+
+        ``fetch`` allows downloads of data; ``driven`` is None unless the data set is made of traffic. For the other
+        arguments see ``LearnerContext``.
+        """
         given = self.experiment
         own = {table: other.settings for table, other in self.others.items()}
         return LearnerContext(
@@ -164,12 +159,11 @@ class Assembly:
         )
 
     def make_learner(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
-        """Make the learner; return it, and payload and work by silo, {} if they are those of ``learner.cost``.
+        """Make the learner; return it with the cost to simulate by silo, {} if that is ``learner.cost``.
 
-        Only payload and work decide which vehicles commit, so the schedule's learner is made for its costs and trains
-        nothing; the model of ``cost.model`` is not made at all. InputError if data and settings do not match, the two
-        learners exchange in different ways, or the learner does not declare the model of its costs; RunError if a
-        learner cannot be made.
+        Costs may be those of the schedule's learner, which is made only for this, of ``cost.model``, or of codecs.
+        InputError if data and settings do not match, the two learners exchange in different ways, or the learner does
+        not declare the model of its costs; RunError if a learner cannot be made.
         """
         learner = _make_learner(self.learner, context)
         reference, model = learner, self.experiment.cost.on_the_clock
@@ -203,7 +197,7 @@ class Assembly:
 
 
 def _make_learner(learner: ResolvedPlugin, context: LearnerContext) -> Learner:
-    """Make a learner, with the global random generators seeded meanwhile; RunError if it fails or is no learner."""
+    """Make a learner while the global random generators are seeded; RunError if ``create`` fails or returns none."""
     with (
         seeded(context.streams.integer("creation"), context.device),
         plugin_errors(LEARNERS.name, learner.found.name, "in create"),
@@ -213,10 +207,11 @@ def _make_learner(learner: ResolvedPlugin, context: LearnerContext) -> Learner:
 
 
 def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> Assembly:
-    """Find all plug-ins that an experiment names, and check their settings; ``learner`` is its class, if known.
+    """Find all plug-ins that an experiment names, and check their settings.
 
-    Paths in the result are absolute. InputError if a plug-in does not exist, a file is faulty, settings are wrong or
-    contradict each other, or the schedule's learner has another task; RunError for a faulty installed plug-in.
+    ``learner`` is the class of the run's learner; None finds it by its name. Paths in the result are absolute.
+    InputError if a plug-in does not exist, a file is faulty, settings are wrong or contradict each other, or the
+    schedule's learner has another task; RunError for a faulty installed plug-in.
     """
     experiment = with_absolute_paths(experiment)
     if is_sumo(experiment.scenario):
@@ -249,7 +244,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
 
 
 def _other_plugins(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, Mapping[str, Any], str]]:
-    """Yield kind, settings, name of plug-ins that are not the defaults; refuse those that ``learner`` cannot use."""
+    """Yield kind, settings, name of plug-ins that are no default; InputError for one that ``learner`` cannot use."""
     named = experiment.plugins()
     for kind, values in ((DATA_SETS, experiment.data.own), (ENCODERS, experiment.encoder)):
         name = named[kind.key]
@@ -280,7 +275,7 @@ def _other_plugins(experiment: Experiment, learner: type[Learner]) -> Iterator[t
 
 
 def _describe_exchange(exchange: Exchange | None) -> str:
-    """Return in words how vehicles exchange; two learners can share a schedule only if this is equal."""
+    """Return in words how vehicles exchange (None: not at all); equal words let two learners share a schedule."""
     if exchange is None:
         return "exchanges nothing between vehicles"
     when = "before" if exchange.before_training else "after"
@@ -290,13 +285,13 @@ def _describe_exchange(exchange: Exchange | None) -> str:
 
 
 def plugin_files(experiment: Experiment) -> dict[str, str]:
-    """Return the data files that plug-ins' settings name, such as ``source.file``, by table; only tables with one."""
+    """Return the data file that a plug-in's settings name, such as ``source.file``, by table; omit tables without."""
     named = {table: experiment.value(f"{table}.{key}") for table, key in sorted(PLUGIN_FILES)}
     return {table: file for table, file in named.items() if isinstance(file, str) and file}
 
 
 def with_absolute_paths(experiment: Experiment) -> Experiment:
-    """Return the experiment with absolute paths; InputError for impossible ones. Missing files show when opened."""
+    """Return the experiment with absolute paths; InputError for an invalid path. Files need not exist."""
     found: dict[str, Any] = {"scenario": scenario_anywhere(experiment.scenario)}
     for path in sorted(FILES):
         key = ".".join(path)
@@ -310,7 +305,7 @@ def with_absolute_paths(experiment: Experiment) -> Experiment:
 
 
 def with_relative_paths(folder: Path, experiment: Experiment) -> Experiment:
-    """Return an experiment that replays traffic, with paths of traffic and plug-ins relative to ``folder``."""
+    """Return the experiment with the paths of its recorded traffic and of plug-ins' files relative to ``folder``."""
     seen = {
         key: f"{relative(file, folder)}:{short_name(name)}"
         for key, name in experiment.plugins().items()

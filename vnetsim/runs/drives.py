@@ -21,22 +21,18 @@ from vnetsim.traffic import open_traffic
 from vnetsim.xml_files import XmlFile
 
 
-def is_driven(experiment: Experiment, found: object | None = None) -> bool:
-    """Return whether the data set, a built-in one or the plug-in ``found``, is made of the traffic."""
-    if found is None and experiment.data.name in DATA_SETS.built_in:
-        found = DATA_SETS.find(experiment.data.name)
-    return bool(getattr(found, "from_traffic", False))
+def is_driven(experiment: Experiment, plugin: object | None = None) -> bool:
+    """Return whether the data set is made of the traffic; ``plugin`` is its class, None for a built-in one."""
+    if plugin is None and experiment.data.name in DATA_SETS.built_in:
+        plugin = DATA_SETS.find(experiment.data.name)
+    return bool(getattr(plugin, "from_traffic", False))
 
 
 def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraffic | None:
-    """Return the drives of equipped vehicles in one pass of the traffic, by entry; None if no data set needs them.
+    """Return one drive for each coverage window of an equipped vehicle, by entry; None if the data set needs none.
 
-    The traffic is opened and played again for it, with the same vehicles as in the run. A drive's silo is the one that
-    its vehicle carries from its first entry; with ``silos.by = "place"`` it is that of the RSU within reach.
-
-    Raises:
-        InputError: the traffic has no net.
-        RunError: SUMO failed.
+    Opens the traffic and plays one pass of it. A vehicle keeps the silo of its first entry; with ``silos.by = "place"``
+    each drive has its own. InputError if the traffic has no net; RunError if SUMO failed.
     """
     experiment, plugin = assembly.experiment, assembly.others.get(DATA_SETS.table)
     if not is_driven(experiment, None if plugin is None else plugin.found):
@@ -74,7 +70,7 @@ def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraf
 
 
 def _net_of(experiment: Experiment, inputs: Iterable[str]) -> Path:
-    """Return the net file among the inputs of the traffic, or of the run that it replays; refuse traffic without."""
+    """Return the net file among ``inputs`` of the traffic or, in a replay, of the recording; InputError for none."""
     kind, folder, digests = kind_of(experiment.scenario), Path(experiment.scenario), dict[str, str]()
     if kind is not None and kind.name == "replay":
         folder = folder.parent if folder.is_file() else folder
@@ -99,11 +95,8 @@ def _net_of(experiment: Experiment, inputs: Iterable[str]) -> Path:
 
 
 def _is_net(path: Path) -> bool:
-    """Return whether an XML file's root element is ``net``."""
-    roots: list[str] = []
-    file = XmlFile(path, lambda name, _: roots.append(name))
+    """Return whether a file is XML with the root element ``net``; False if it is missing or damaged before that."""
+    names: list[str] = []  # of elements
     with suppress(InputError):
-        for _ in file.pieces():
-            if roots:
-                break
-    return roots[:1] == ["net"]
+        any(names for _ in XmlFile(path, lambda name, _: names.append(name)).pieces())  # reads up to the first element
+    return names[:1] == ["net"]

@@ -15,13 +15,14 @@ from vnetsim.setting_texts import tables_of
 
 OF_PACE = ("round.quorum", "round.invited", "selection")
 OF_DATA_SET = ("data.root", "data.download", "data.image_px")
+"""Settings that a pace or a data set may leave unused; its class attribute ``needs`` lists those that it uses."""
 
 
 def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Override]) -> Assembly:
-    """Return the assembly with the settings of the call in ``given``; refuse settings without effect (InputError).
+    """Return the assembly with the keys of the call's settings in ``given``; InputError for a setting without effect.
 
-    ``scenario`` is the experiment file or other scenario; None for an experiment that was checked before. A setting of
-    the file is allowed if it has an effect without the call's settings.
+    ``scenario`` is an experiment file, whose settings are checked too, or another scenario; None for settings that were
+    checked before. A setting of the file is also allowed if it has an effect without the call's settings.
     """
     given = {".".join(path) for path, value in overrides if value is not None and value != {}}
     refuse_idle(find_idle(assembly, given, {}))
@@ -31,9 +32,9 @@ def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Ove
 
 
 def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> dict[str, str]:
-    """Return the settings of a file, with why, that have no effect with a call's settings (``given``) nor without.
+    """Return settings of a file that have no effect, neither with the call's settings nor without, by key with why.
 
-    {} for a file that is no complete experiment without the call's settings.
+    ``given`` has the dotted keys of the call's settings. {} if the file is no complete experiment without them.
     """
     lacking = find_idle(assembly, keys_in_file(scenario).difference(given), {})
     if not lacking or not given:
@@ -46,9 +47,9 @@ def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> d
 
 
 def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) -> dict[str, str]:
-    """Return settings without effect in all runs that set them, and why (the last run's reason).
+    """Return the keys without effect in every run that sets them, with the last run's reason.
 
-    Each case is a run: the keys that it sets, and those of them without effect, with the reasons.
+    A case is the keys that one run sets, and the reasons by key for those that have no effect in it.
     """
     seen = list(cases)
     acting = {key for keys, lacking in seen for key in keys if key not in lacking}
@@ -58,9 +59,9 @@ def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) 
 def facts_of(
     experiment: Experiment, *, timing_only: bool, rsus: int | None = None, exchanges: bool | None = None
 ) -> dict[str, bool]:
-    """Return the facts of a run that do not follow from its settings alone, by ``Acts.key``; unknown ones are left out.
+    """Return what ``find_idle`` must know besides the settings, by ``Acts.key``; unknown facts are left out.
 
-    ``rsus``, their number, and ``exchanges``, whether vehicles exchange with each other, are None while unknown.
+    ``rsus`` is the number of RSUs; ``exchanges`` says whether vehicles exchange with each other; None if unknown.
     """
     facts = {TRAINS.key: not timing_only}
     if rsus is not None:
@@ -71,13 +72,11 @@ def facts_of(
 
 
 def find_idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -> dict[str, str]:
-    """Return the settings among dotted ``keys`` that have no effect, and why; unknown ``facts`` count as true."""
+    """Return those of the dotted ``keys`` that have no effect, sorted, with why; ``facts`` not given count as true."""
     known = {**_facts(assembly), **facts}
-    values = leaves(to_plain(assembly.experiment))
-    for table, plugin in assembly.chosen.items():
+    values, acts = leaves(to_plain(assembly.experiment)), dict(_conditions(Experiment))
+    for table, plugin in assembly.plugin_by_table.items():
         values |= leaves(plugin.spelt_out, (table,))
-    acts = dict(_conditions(Experiment))
-    for table, plugin in assembly.chosen.items():
         acts |= _conditions(type(plugin.settings), table)
     lacking: dict[str, str] = {}
     for key in sorted(keys):
@@ -90,18 +89,18 @@ def find_idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, boo
 
 
 def refuse_idle(lacking: Mapping[str, str], where: str = "") -> None:
-    """Refuse (InputError) the first setting that has no effect; ``where`` precedes its key in the message."""
+    """Raise InputError for the first key of ``lacking`` (reason by key), if any; ``where`` begins the message."""
     for key, why in lacking.items():
         raise InputError(f"{where}{key}: {why}")
 
 
 def _facts(assembly: Assembly) -> dict[str, bool]:
-    """Return by ``Acts.key`` whether a source is named, the backhaul is used, and which keys pace and data set read."""
+    """Return by ``Acts.key`` whether a traffic source and the backhaul are used, and what pace and data set need."""
     given = assembly.experiment
     sends_on = given.handover.policy not in ("drop", "multi")
     found = {A_SOURCE.key: names_source(given.scenario), WIRED.key: given.topology.kind != "per-rsu" or sends_on}
     for by, table, keys in (("pace", "pace", OF_PACE), ("data set", "data", OF_DATA_SET)):
-        plugin = assembly.chosen.get(table)
+        plugin = assembly.plugin_by_table.get(table)
         # only the class's own declaration counts: a subclass may need more than its base
         needs = vars(plugin.found).get("needs", keys) if plugin else keys
         found |= {needed(by, key).key: key in needs for key in keys}
@@ -109,7 +108,7 @@ def _facts(assembly: Assembly) -> dict[str, bool]:
 
 
 def _conditions(kind: type, table: str = "") -> Iterator[tuple[str, tuple[Acts, ...]]]:
-    """Yield the conditions of a class's settings and of its nested tables, by dotted key."""
+    """Yield dotted key and conditions of each conditional setting of a class; ``table`` is the class's dotted key."""
     dot = f"{table}." if table else ""
     for name, acts in acts_of(kind).items():
         yield f"{dot}{name}", acts

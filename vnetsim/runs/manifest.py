@@ -7,7 +7,7 @@ import platform
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -21,7 +21,7 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.learner_facts import Series
 from vnetsim.learning import Learner
-from vnetsim.learning.device import peak_memory
+from vnetsim.learning.device import device_record, peak_memory
 from vnetsim.plugins import code_file, without_folder
 from vnetsim.radio.channel import RateUse
 from vnetsim.runs.tables import map_rows
@@ -41,22 +41,21 @@ SPREAD = Series(
     "averaged, right before.",
     result=False,
 )
-"""The metric of runs with several models."""
+"""The metric that all runs with several models have."""
 
 
 def _processor() -> str:
-    """Return the processor's model, which affects rounding; empty if unknown."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.processor())
+    """Return the model name of the processor, which affects rounding; empty if unknown."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
-@cache
-def _version(package: str) -> str | None:
-    """Return the version of a package, None if it is not installed; a study asks for each of its cells."""
+@cache  # a study asks for each of its cells
+def _installed_version(package: str) -> str | None:
+    """Return the version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -64,8 +63,8 @@ def _version(package: str) -> str | None:
 
 
 def environment() -> dict[str, Any]:
-    """Return the host, and the versions of the packages that affect results; packages not installed are left out."""
-    packages = {name: found for name in PACKAGES if (found := _version(name))}
+    """Return the manifest's entries ``host`` and ``packages``: versions by name, without packages not installed."""
+    packages = {name: found for name in PACKAGES if (found := _installed_version(name))}
     host = {
         "machine": platform.machine(),
         "processor": _processor(),
@@ -77,7 +76,7 @@ def environment() -> dict[str, Any]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file; InputError if it cannot be read."""
+    """Return the SHA-256 (hexadecimal) of a file; InputError if it cannot be read."""
     try:
         return file_sha256(path)
     except OSError as error:
@@ -85,31 +84,31 @@ def sha256_of(path: Path) -> str:
 
 
 def input_hashes(inputs: Iterable[str], seen_from: Path | None = None) -> dict[str, str]:
-    """Return the SHA-256 of each input file by path, relative to ``seen_from`` if given; skip missing files."""
+    """Return the SHA-256 by path, relative to ``seen_from`` unless None; inputs that are no files are left out."""
     files = [Path(name) for name in inputs if Path(name).is_file()]
     return {str(path) if seen_from is None else relative(path, seen_from): sha256_of(path) for path in files}
 
 
 def changed_inputs(recorded: dict[str, str], folder: Path) -> dict[Path, str]:
-    """Return the input files of a run in ``folder`` that are missing or changed now, with their recorded SHA-256."""
+    """Return the missing or changed files among ``recorded`` (SHA-256 by path from ``folder``), with that SHA-256."""
     files = {Path(os.path.normpath(folder / name)): digest for name, digest in recorded.items()}
     return {path: digest for path, digest in files.items() if not path.is_file() or sha256_of(path) != digest}
 
 
 def relative(path: Path, folder: Path) -> str:
-    """Return ``path`` relative to ``folder``, with ``..`` if necessary."""
+    """Return ``path`` relative to ``folder`` as a POSIX path, with ``..`` if necessary; resolves symbolic links."""
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
 def traffic_record(info: TrafficInfo, equipped: float) -> dict[str, Any]:
-    """Return the manifest's entry on the traffic; ``equipped`` is the share of equipped vehicles."""
+    """Return the manifest's entry on the traffic; ``equipped`` is the share of equipped vehicles in [0, 1]."""
     entries = {one.name: getattr(info, one.name) for one in fields(TrafficEntry) if one.name != "equipped"}
     entries |= {"equipped": equipped}
     return {name: value for name, value in entries.items() if name != "plugin" or value}
 
 
 def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
-    """Return the manifest's entry on data rates: the cap (bit/s), and how many rates reached it; {} without a cap."""
+    """Return the manifest's entry on data rates: the cap (bit/s), and how often rates reached it; {} without a cap."""
     if links.cap_bps is None:
         return {}
     counts = {
@@ -120,7 +119,7 @@ def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
 
 
 class Clock:
-    """Wall time by stage (s): successive stages, and parts inside them that are counted separately."""
+    """A stopwatch for the stages of a run: wall time of successive stages, and of parts taken out of them (s)."""
 
     def __init__(self) -> None:
         self._stages: dict[str, float] = defaultdict(float)
@@ -128,18 +127,18 @@ class Clock:
 
     @property
     def stages(self) -> dict[str, float]:
-        """The time of each stage so far (s), rounded to milliseconds."""
+        """The wall time of each finished stage and part so far (s), rounded to milliseconds."""
         return {stage: round(seconds, 3) for stage, seconds in self._stages.items()}
 
     def mark(self, stage: str) -> None:
-        """End a stage that began at the previous mark; its parts are not included."""
+        """Name the stage since the previous mark or the start, and add its time, without that of its parts."""
         now = time.perf_counter()
         self._stages[stage] += now - self._last
         self._last = now
 
     @contextmanager
     def part(self, stage: str) -> Iterator[None]:
-        """Count the time of a block as a separate stage; times of a stage add up. Parts must not be nested."""
+        """Return a context that adds the time of the block to ``stage`` and not to the next mark; do not nest it."""
         begin = time.perf_counter()
         try:
             yield
@@ -150,7 +149,10 @@ class Clock:
 
 
 class Manifest:
-    """The manifest of a run; making one writes it, ``experiment.toml``, the map and ``others`` (content by name)."""
+    """The manifest of a run, of the type ``kind``; ``more`` are further entries, which win over the usual ones.
+
+    Making it writes ``manifest.json``, ``experiment.toml``, the table ``map``, and ``others`` (content by file name).
+    """
 
     def __init__(
         self,
@@ -166,8 +168,7 @@ class Manifest:
         self._run = run
         self._traffic, self._equipped = traffic, experiment.traffic.equipped
         # the folders of plug-ins depend on the machine: only the manifest has them, not experiment.toml
-        named = {key: name for key, name in experiment.plugins().items() if _is_absolute(name)}
-        plugin_files = {key: str(code_file(name)) for key, name in named.items()}
+        plugin_files = {key: str(code_file(one)) for key, one in experiment.plugins().items() if _is_absolute(one)}
         self._record: dict[str, Any] = {
             "vnetsim": __version__,
             "format": FORMAT,
@@ -200,9 +201,10 @@ class Manifest:
         facts: Mapping[str, str] | None = None,
         outcomes: Mapping[str, float] | None = None,
     ) -> None:
-        """Write the end of the run: status, simulated time (s), wall time by stage (s), rates, peak memory.
+        """Write the manifest again with the end of the run: its simulated time (s), wall time by stage (s), memory.
 
-        ``facts`` replace those of the learner from the start of the run. For ``outcomes`` see ``traffic_outcomes``.
+        ``facts`` replace those of the learner at the start; ``outcomes`` are those of ``traffic_outcomes``. For both,
+        None or {} changes nothing.
         """
         ending: dict[str, Any] = {
             "status": status,
@@ -224,28 +226,29 @@ class Manifest:
 
 
 def settings_file(experiment: Experiment) -> bytes:
-    """Return the content of ``experiment.toml``: all settings, and plug-ins without the folders of their files."""
+    """Return the content of ``experiment.toml``: all settings; names of plug-ins omit the absolute folder."""
     named = {key: without_folder(name) for key, name in experiment.plugins().items() if _is_absolute(name)}
     return to_toml(experiment.with_values(named)).encode()
 
 
 def _is_absolute(name: str) -> bool:
-    """Return whether a plug-in is a class of a file with an absolute path."""
+    """Return whether the name of a plug-in, as ``file.py:Class``, has an absolute path."""
     file = code_file(name)
     return file is not None and file.is_absolute()
 
 
 def _now() -> str:
-    """Return date and time in UTC as ISO 8601, to the second."""
+    """Return the present date and time in UTC as ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def learner_record(
     learner: Learner, settings: Mapping[str, Any], device: str, *, several: bool = False
 ) -> dict[str, Any]:
-    """Return the manifest's entries on learner, series, exchange, device; ``several`` models add their spread."""
-    from vnetsim.learning.device import device_record  # noqa: PLC0415 - the traffic command needs no torch
+    """Return the manifest's entries ``device``, ``learner``, ``series`` and ``exchange``.
 
+    ``settings`` are those of the learner; ``several`` says whether the run has several models, and so their spread.
+    """
     description = learner.describe()
     return {
         "device": device_record(device),

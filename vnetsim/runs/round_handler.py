@@ -1,10 +1,7 @@
 """Trains, aggregates and evaluates with the learner when the simulation closes a round, and records the results.
 
 In a resumed run, rounds that were finished before return the recorded results without training; from the first
-unfinished round on, the learner continues from its saved state.
-
-The times of participations depend on traffic, radio, computers, payload and work, never on weights. So all rounds can
-be simulated in seconds without training (``Untrained``), and trained later (``docs/how-to/timing.md``).
+unfinished round on, the learner continues from its saved state. ``Untrained`` simulates the rounds without training.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Newest(NamedTuple):
-    """The round or average that made an aggregator's newest model; ``final`` says that it was fully evaluated."""
+    """The number of rounds behind an aggregator's newest model, when it was made, and whether it is fully evaluated."""
 
     round: int
     time_s: float
@@ -39,28 +36,28 @@ class _Newest(NamedTuple):
 
 
 class Costs:
-    """Payload and work of a participation by silo: ``costs`` if there are any, otherwise the learner's own."""
+    """Payload and work of a participation by silo: those in ``costs``, for other silos the learner's own."""
 
     def __init__(self, learner: Learner, costs: Mapping[int, Cost]) -> None:
         self._learner = learner
         self._costs = dict(costs)
 
     def cost(self, silo: int) -> Cost:
-        """Return payload and work of a participation with the data of ``silo``; the learner is called once per silo."""
+        """Return the cost of a participation with the data of ``silo``, asked of the learner at most once a silo."""
         if silo not in self._costs:
             self._costs[silo] = cost_of(self._learner, silo)
         return self._costs[silo]
 
 
 class Untrained(Costs):
-    """A ``RoundHandler`` that trains and measures nothing; ``costs`` by silo, empty for the learner's own."""
+    """A ``RoundHandler`` that trains and measures nothing; ``finished`` counts the rounds closed."""
 
     metric_rows: Sequence[MetricRow] = ()
     finished = 0
     replaying = False
 
     def close_round(self, _: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
-        """Return a result without weights and losses."""
+        """Count the round, and return None as weight and loss of each participant."""
         self.finished += 1
         return RoundResult(weights=[None] * len(participants), losses=[None] * len(participants))
 
@@ -74,19 +71,12 @@ class Untrained(Costs):
 class Training(Costs):
     """A ``RoundHandler`` around a learner, whose state is loaded from ``checkpoint`` if that exists.
 
-    Otherwise the untrained model is evaluated and saved at once, at simulated time ``begin_s`` (s).
+    Otherwise the untrained model is evaluated and saved at once. ``begin_s`` is the simulated time (s) of its metrics;
+    ``evaluate_every`` counts rounds; ``aggregators`` are the names of all that have a model; ``streams`` seed the
+    global random generators of the CPU and ``device`` before each training and evaluation. ``metric_rows`` are the rows
+    of the table ``metrics`` so far, ``closed`` the rounds so far by aggregator.
 
-    ``checkpoint`` is read once, then written by ``save``; ``evaluate_every`` counts rounds; ``costs`` by silo are empty
-    if they are the learner's own; ``aggregators`` are the names of all that have a model; ``streams`` seed the global
-    random generators of the CPU and ``device`` before each training and evaluation.
-
-    Attributes:
-        metric_rows: rows of the table ``metrics`` so far.
-        closed: number of rounds closed so far, by aggregator.
-
-    Raises:
-        InputError: the checkpoint is unreadable or of another learner.
-        RunError: the learner failed, or the disk is full.
+    InputError if the checkpoint is unreadable or of another learner; RunError if the learner or the disk failed.
     """
 
     def __init__(
@@ -134,18 +124,18 @@ class Training(Costs):
 
     @property
     def finished(self) -> int:
-        """Number of rounds with known results."""
+        """Number of rounds of all aggregators with known results, recorded ones included."""
         return sum(not one.mixing for one in self._progress.rounds)
 
     @property
     def replaying(self) -> bool:
-        """Whether the next round was finished before the run was resumed."""
+        """Whether the next round or average was finished before the run was resumed, so its results are recorded."""
         return self._replayed < len(self._progress.rounds)
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         """Return the round's results: recorded ones if it was finished before, otherwise by training.
 
-        InputError if a resumed run has other participants than recorded; RunError if the learner or the disk failed.
+        InputError if a resumed run has other participants than recorded; RunError if the learner failed.
         """
         who = digest(participants)
         finished = self._next_recorded(who, f"round {summary.round}")
@@ -165,7 +155,7 @@ class Training(Costs):
         )
 
     def mix(self, mixing: Mixing) -> None:
-        """Average models, and evaluate the average if due, or use what is recorded; errors as ``close_round``."""
+        """Average aggregators' models and evaluate if due, or use recorded results; errors as ``close_round``."""
         who = hashlib.sha256(repr([(into, [*sources.items()]) for into, sources in mixing.means]).encode()).hexdigest()
         finished = self._next_recorded(who, f"average {mixing.round} of {mixing.aggregator}")
         if finished is None:
@@ -186,7 +176,7 @@ class Training(Costs):
         self.metric_rows.extend(_rows(mixing.round + 1, mixing.time_s, finished.metrics, mixing.aggregator))
 
     def measure_last(self) -> None:
-        """Evaluate last models in full (with a cloud, only the cloud's); append new metrics to ``metric_rows``."""
+        """At the end of a run, evaluate models in full (with a cloud, only its); add new metrics to ``metric_rows``."""
         for name, newest in self._newest.items():
             if newest.final or (self._cloud and name != CLOUD):
                 continue
@@ -196,7 +186,7 @@ class Training(Costs):
             self.metric_rows.extend(_rows(newest.round, newest.time_s, metrics, name))
 
     def _next_recorded(self, who: str, what: str) -> FinishedRound | None:
-        """Return the next recorded round, counted as replayed, or None; InputError if its digest is not ``who``."""
+        """Return the next recorded round and step on; None if all are used. InputError if its digest is not ``who``."""
         if not self.replaying:
             return None
         finished = self._progress.rounds[self._replayed]
@@ -209,26 +199,24 @@ class Training(Costs):
         return finished
 
     def save(self) -> None:
-        """Write a checkpoint of the newest round, perhaps while a later one trains; RunError as ``Checkpoint.save``."""
+        """Write a checkpoint of the newest finished round, unless it is saved already; RunError if the disk is full."""
         if self._unsaved is not None:
             with self._clock.part("checkpoints"):
                 self._checkpoint.save(*self._unsaved)
             self._unsaved = None
 
     def _add(self, finished: FinishedRound) -> FinishedRound:
-        """Append a new round to the history, copy the learner's state for the next ``save``, and return the round."""
+        """Append a new round to the history, keep a copy of the learner's state to ``save``, and return the round."""
         progress = TrainingHistory(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
         with self._clock.part("checkpoints"):
-            self._unsaved = (
-                progress,
-                copy_state(self._learner.state_dict()),
-            )  # one assignment, because Ctrl-C may come anywhere
+            # one assignment, because Ctrl-C may come anywhere
+            self._unsaved = progress, copy_state(self._learner.state_dict())
         self._progress = progress
         self._replayed += 1
         return finished
 
     def _train_round(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
-        """Train, aggregate and, if it is due, evaluate; ``who`` is the digest of the participants."""
+        """Train and aggregate, evaluate if due, and return the results; ``who`` is the digest of ``participants``."""
         with self._clock.part("training"), self._seed_generators("training", summary.aggregator, summary.round):
             updates = train_checked(self._learner, participants, self._shapes) if participants else []
             aggregation = aggregate_checked(
@@ -256,23 +244,23 @@ class Training(Costs):
         )
 
     def _spread(self) -> dict[str, float]:
-        """Return how far the RSUs' models are from their mean; empty for a single model."""
+        """Return the metric ``SPREAD`` of the RSUs' models, by its name; {} if the run has a single model."""
         if self._models is None:
             return {}
         with self._clock.part("evaluation"):
             return {SPREAD.name: self._models.spread(self._rsus)}
 
     def _evaluate(self, aggregator: str, round_: int, *, final: bool) -> Mapping[str, float]:
-        """Return the metrics of an aggregator's newest model; seeds the global random generators by its round."""
+        """Return metrics of an aggregator's newest model; ``round_``, its number of rounds, seeds random generators."""
         with self._seed_generators("evaluation", aggregator, round_):
             of = {} if aggregator == AGGREGATOR else {"aggregator": aggregator}
             return finite_metrics(self._learner, self._learner.evaluate(final=final, **of), "in evaluate")
 
     def _seed_generators(self, *names: object) -> AbstractContextManager[None]:
-        """Return a context in which the global random generators are seeded from the run's seed and ``names``."""
+        """Return a context that seeds the global random generators from the run's seed and ``names``, then restores."""
         return seeded(self._streams.integer(*names), self._device)
 
 
 def _rows(round_: int, time_s: float, metrics: Mapping[str, float], aggregator: str) -> list[MetricRow]:
-    """Return metrics as rows of the table ``metrics``; the spread of models belongs to no aggregator."""
+    """Return metrics as rows of the table ``metrics``; the spread of models has an empty aggregator."""
     return [(round_, time_s, name, value, "" if name == SPREAD.name else aggregator) for name, value in metrics.items()]

@@ -14,6 +14,7 @@ from vnetsim.errors import InputError, VnetsimError
 from vnetsim.errors.paths import is_partition_file, resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.learning import Description, Learner
+from vnetsim.learning.device import resolve_device
 from vnetsim.learning.faults import cost_of
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import code_file, short_name
@@ -53,19 +54,16 @@ def start_run(
     timing_only: bool = False,
     deadline_s: float = math.inf,
 ) -> None:
-    """Simulate and train, from the beginning or from the last checkpoint; see also ``vnetsim.run``.
+    """Simulate and train, from the beginning or from the last checkpoint, and write all files of the run.
 
     ``folder`` must be empty or missing, unless the run is resumed: ``began`` are then the old manifest's entries to
     keep. ``portable`` records paths of replayed traffic and plug-ins relative to ``folder``, to move all together;
-    ``fetch`` allows downloads; ``deadline_s`` is the ``time.monotonic()`` at which the run stops after a new round,
-    ignored with ``timing_only``.
+    ``fetch`` allows downloads; ``timing_only`` simulates without training; ``deadline_s`` is the ``time.monotonic()``
+    at which the run stops after a new round, ignored with ``timing_only``.
 
-    Raises:
-        InputError: the input is wrong; nothing was written, unless a round had already finished.
-        RunError, UnfinishedError, KeyboardInterrupt: finished rounds are saved; the message says how to resume.
+    InputError if the input is wrong: nothing was written, unless a round had already finished. After RunError,
+    UnfinishedError and KeyboardInterrupt finished rounds are saved; the message says how to resume.
     """
-    from vnetsim.learning.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
-
     clock, run = Clock(), RunDirectory(folder)
     progress.stage("loading")
     experiment = assembly.experiment  # with all defaults
@@ -88,19 +86,16 @@ def start_run(
             device, fetch=fetch, aggregators=names, districts=len(traffic.rsus), pictures=not timing_only, driven=driven
         )
         learner, costs = assembly.make_learner(context)
-        files = [code_file(name) for name in experiment.plugins().values()]
-        data_files = [
-            file for table, file in plugin_files(experiment).items() if table != "source"
-        ]  # listed in traffic.info.inputs
-        data_files += [experiment.data.partition] * is_partition_file(experiment.data.partition)
-        if driven is not None:
-            data_files.append(str(driven.net))
-        named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
-        recorded = with_relative_paths(run.path, experiment) if portable else experiment
         info = traffic.info
+        files = [*info.inputs, *(str(file) for name in experiment.plugins().values() if (file := code_file(name)))]
+        files += [file for table, file in plugin_files(experiment).items() if table != "source"]  # it is in info.inputs
+        files += [experiment.data.partition] * is_partition_file(experiment.data.partition)
+        if driven is not None:
+            files.append(str(driven.net))
+        recorded = with_relative_paths(run.path, experiment) if portable else experiment
         lasts_s = math.inf if info.end_s is None else info.end_s - info.begin_s
         refuse_slow_wires(experiment, lasts_s, (costs or {0: cost_of(learner, 0)})[0].download_bytes)
-        inputs = input_hashes(named, seen_from=run.path if portable else None)
+        inputs = input_hashes(files, seen_from=run.path if portable else None)
         description = require_type(learner.describe(), Description, LEARNERS, learner, "describe")
         record = learner_record(learner, experiment.learning, device, several=len(names) > 1)
         record["device"] |= dataclasses.asdict(experiment.arithmetic)
@@ -120,7 +115,6 @@ def start_run(
         manifest = Manifest(
             run, recorded, traffic, command, kind="timing" if timing_only else "run", more=more, others=silos
         )
-        handler = Untrained(learner, costs) if timing_only else None
         session = Session(
             assembly=assembly,
             run=run,
@@ -131,7 +125,7 @@ def start_run(
             clock=clock,
             progress=progress,
             on_round=on_round,
-            training=handler,
+            training=Untrained(learner, costs) if timing_only else None,
             aggregators=names,
             device=device,
             deadline_s=math.inf if timing_only else deadline_s,
@@ -149,9 +143,9 @@ def start_or_resume(
     on_round: OnRound | None,
     deadline_s: float,
 ) -> None:
-    """Start a run; if ``folder`` contains one with the same settings, resume it, or do nothing if it has finished.
+    """Start a run; if ``folder`` contains one, resume it (InputError for other settings); if finished, only say so.
 
-    Arguments and errors are those of ``start_run``; InputError also if the run in ``folder`` has other settings.
+    Arguments and errors are those of ``start_run``.
     """
     run = RunDirectory(folder)
     more: dict[str, Any] = {"on_round": on_round, "deadline_s": deadline_s}
@@ -168,7 +162,7 @@ def start_or_resume(
 def _refuse_idle(
     assembly: Assembly, *, timing_only: bool, rsus: int | None = None, learner: Learner | None = None
 ) -> None:
-    """Refuse settings of the call without effect; ``rsus`` and ``learner`` are None while unknown."""
+    """Refuse (InputError) settings of the call without effect; the number ``rsus`` and ``learner`` may be unknown."""
     exchanges = None if learner is None else learner.cost(0).exchange is not None
     facts = facts_of(assembly.experiment, timing_only=timing_only, rsus=rsus, exchanges=exchanges)
     refuse_idle(find_idle(assembly, assembly.given, facts))
@@ -188,14 +182,11 @@ def resume_run(
 ) -> None:
     """Continue a stopped run or recording of traffic; of a finished one only remove leftover temporary files.
 
-    ``learner`` is the one that the user names, whose code may then run (see ``vnetsim.scenario.trust``); ``trust``
-    allows code and SUMO scenarios that the folder names, and downloads; ``accept_changed_plugin`` allows changed files
-    of plug-ins, which the manifest then lists; ``experiment`` replaces the settings in the folder. The other arguments
-    are those of ``start_run``.
-
-    Raises:
-        InputError: nothing to resume, another version's run, changed inputs, or an unreadable checkpoint.
-        RunError, UnfinishedError, KeyboardInterrupt: see ``start_run``.
+    ``learner`` is the one that the user names, whose code may then run; None runs none that the folder names.
+    ``trust`` allows all code and SUMO scenarios that the folder names, and downloads; ``accept_changed_plugin`` allows
+    changed files of plug-ins, which the manifest then lists; ``experiment`` replaces the settings in the folder, unless
+    it is None. The other arguments and errors are those of ``start_run``; InputError also if there is nothing to
+    resume, vnetsim has another version, inputs changed, or the checkpoint is unreadable.
     """
     run = RunDirectory(folder)
     manifest = run.manifest()
@@ -209,7 +200,7 @@ def resume_run(
     inputs = manifest["inputs"]
     file = run.checked("experiment.toml")
     experiment = experiment or load_experiment(str(file))
-    accepted = _changed_plugins(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
+    accepted = _check_inputs(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
     timing_only = manifest["kind"] == "timing"
     if deadline_s < math.inf and manifest["kind"] != "run":
         raise InputError(f"--time-limit: {folder} has no training, so no round is saved; leave it out.")
@@ -229,10 +220,10 @@ def resume_run(
     start_run(assemble(experiment), folder, command=command, progress=progress, portable=portable, **more)
 
 
-def _changed_plugins(
+def _check_inputs(
     experiment: Experiment, inputs: dict[str, str], folder: Path, *, accept_changed_plugin: bool
 ) -> dict[str, str]:
-    """Return changed files of plug-ins with their old SHA-256, if accepted; refuse other changed or missing inputs."""
+    """Return changed files of plug-ins with their old SHA-256; InputError if not accepted, or for other changes."""
     code = {resolve_path(file) for name in experiment.plugins().values() if (file := code_file(name)) is not None}
     accepted = {}
     for path, digest in changed_inputs(inputs, folder).items():

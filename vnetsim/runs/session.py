@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     from vnetsim.simulation.loop import SimulationResult
 
 OnRound = Callable[[int, Mapping[str, float]], object]
-"""Called after every round; see ``vnetsim.run``."""
+"""Called after every round with the number of rounds so far and new metrics by name; to return False ends the run."""
 
 
 @dataclass(kw_only=True)
 class Session:
-    """The simulation of one run, from the untrained model to the last file."""
+    """The simulation of one run, from the untrained model to the last file; ``play`` is called once.
+
+    ``training`` is None for a run that trains, until ``play`` makes it; ``log`` is None until the first round.
+    """
 
     assembly: Assembly
     run: RunDirectory
@@ -61,14 +64,14 @@ class Session:
         return None if rounds is None else rounds * sum(name != CLOUD for name in self.aggregators)
 
     def how_far(self) -> str:
-        """Return in words how many rounds have finished, as "after 3 of 10 rounds"."""
+        """Return in words how many rounds have finished, as "after 3 of 10 rounds", or without the total if unknown."""
         finished = 0 if self.training is None else self.training.finished
         if self.rounds is None or isinstance(self.training, Untrained):
             return f"after {finished} round{'s' * (finished != 1)}"
         return f"after {finished} of {self.rounds} rounds"
 
     def close(self, status: str) -> None:
-        """Save checkpoint and tables so far, and write ``status`` to the manifest; called when a run stops early."""
+        """Save checkpoint and tables so far, write ``status`` to the manifest; called only when a run stops early."""
         if self.log is not None and self.training is not None:
             self._save(self.log, self.training)
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
@@ -82,7 +85,7 @@ class Session:
                 self.tables.save()
 
     def play(self, images: Mapping[int, int]) -> None:
-        """Simulate and train to the end, and write all files; ``images`` is the number of images by silo."""
+        """Simulate and train to the end, write all files; ``images`` is the number of images by silo, {} if unknown."""
         from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - loaded when needed
 
         experiment, progress = self.assembly.experiment, self.progress
@@ -105,7 +108,7 @@ class Session:
         progress.stage("running")
 
         def on_round(log: SimulationLog) -> bool:
-            """Save every ``SAFE_EVERY_S``, and call the user's ``on_round``; False ends the run."""
+            """Save if due and call the user's ``on_round``; False ends the run, UnfinishedError the time limit."""
             nonlocal seen, safe_s
             self.log = log
             now_s = time.monotonic()
@@ -153,26 +156,24 @@ class Session:
             self.progress.advance(time_s=time_s, done=rounds, total=self.rounds)
 
     def _finish(self, result: SimulationResult, training: Training | Untrained, images: Mapping[int, int]) -> None:
-        """Evaluate last models; write tables, models and samples (untrained: the schedule), and close the manifest."""
+        """Evaluate last models, write tables, models and samples, or (untrained) the schedule; close the manifest."""
         training.save()
         if not isinstance(training, Untrained):
             training.measure_last()
         self.tables.append(result.log, training.metric_rows, last=True)
         self.tables.join()
         self.run.put({"backhaul.parquet": to_parquet("backhaul", backhaul_rows(result.wires))})
-        if hostile := self.assembly.hostile(self.run.read("participations")["vehicle_id"]):
+        if hostile := self.assembly.hostile_rows(self.run.read("participations")["vehicle_id"]):
             self.run.put({"hostile.parquet": to_parquet("hostile", hostile)})
         if isinstance(training, Untrained):
             rows = schedule(self.run.read("participations"), self.run.read("rounds"), images)
             self.run.put({SCHEDULE: rows.write_csv().encode()})
         else:
-            speeds_mps, end_s = self.tables.entry_speeds_mps, result.time_s
+            speeds_mps, note = self.tables.entry_speeds_mps, self.progress.note
             write_models(self.run, self.learner, training.closed)
-            note = self.progress.note
-            write_samples(self.run, self.assembly.experiment, self.learner, speeds_mps, end_s, note=note)
+            write_samples(self.run, self.assembly.experiment, self.learner, speeds_mps, result.time_s, note=note)
         self.clock.mark("writing")
-        radio = radio_record(result.link_rates, result.sidelink_rates)
-        stages = self.clock.stages
+        radio, stages = radio_record(result.link_rates, result.sidelink_rates), self.clock.stages
         facts = dict(self.learner.describe().facts)
         if not isinstance(training, Untrained):
             averaged = self.run.read("participations").filter(pl.col("weight") > 0)
@@ -184,7 +185,7 @@ class Session:
 
 
 class _TimedTraffic:
-    """A wrapper of traffic that measures the time of reading events."""
+    """A wrapper of traffic that counts the time of reading events as the stage "traffic" of a clock."""
 
     def __init__(self, traffic: TrafficStream, clock: Clock) -> None:
         self._traffic = traffic
@@ -194,7 +195,7 @@ class _TimedTraffic:
         return getattr(self._traffic, name)
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield the events of the traffic; the time of reading them counts as the stage "traffic"."""
+        """Yield the events of the traffic, each timed."""
         events = self._traffic.events()
         while True:
             with self._clock.part("traffic"):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from vnetsim.experiment import Experiment
     from vnetsim.simulation.backhaul import RsuWire
     from vnetsim.simulation.log import SimulationLog
-    from vnetsim.storage.disk import Content
 
 MetricRow = tuple[int, float, str, float, str]
 """Row of the table ``metrics``: round, time (s), name, value, aggregator."""
@@ -37,7 +36,7 @@ the weight is that of FedAvg: the silo's share of the round's images."""
 
 
 class RunTables:
-    """The tables that grow during a run; ``entry_speeds_mps`` has one speed (m/s) per window, in order of exit."""
+    """The tables that grow during a run; ``entry_speeds_mps`` has the speed at entry (m/s) of each appended window."""
 
     def __init__(self, run: RunDirectory, experiment: Experiment) -> None:
         self._run = run
@@ -48,15 +47,15 @@ class RunTables:
 
     @property
     def _tables(self) -> list[TablePieces[Any]]:
-        """The tables to write; those in ``WHERE_ANY`` only if they have rows."""
+        """The tables to write: all, except those of ``WHERE_ANY`` without rows; ``windows`` is the first."""
         written = [table for name, table in self._others.items() if name not in WHERE_ANY or table.rows]
         return [self._windows, *written]
 
     def append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool = False) -> None:
-        """Append all new rows, and let the log forget them, so that memory does not grow with the traffic.
+        """Append all rows of the log that are new, and let the log forget them, so that memory does not grow.
 
         Participations, exchanges and handovers of an open round wait until it has closed, or for the ``last`` call.
-        ``metrics`` are all rows so far. Errors as ``save``.
+        ``metrics`` are all rows of that table so far. RunError if the disk is full.
         """
         finished = Counter(closed.aggregator for closed in log.rounds)
         for name, rows in (("rounds", log.rounds), ("merges", log.merges), ("metrics", metrics)):
@@ -76,59 +75,52 @@ class RunTables:
             growing.forget(table.rows)
 
     def save(self) -> None:
-        """Save all appended rows; RunError if the disk is full or the folder not writable."""
-        files: dict[str, Content] = {}
-        for table in self._tables:
-            files |= table.unsaved()
-        self._run.put(files)
+        """Write the rows appended since the last call; RunError if the disk is full or the folder not writable."""
+        self._run.put({name: content for table in self._tables for name, content in table.unsaved().items()})
 
     def join(self) -> None:
-        """Replace the pieces of every table by one file; errors as ``save``."""
-        files: dict[str, Content] = {}
-        replaced: list[str] = []
-        for table in self._tables:
-            whole, pieces = table.joined()
-            files |= whole
-            replaced += pieces
-        self._run.put(files, remove=replaced)
+        """Replace the pieces that ``save`` wrote of every table by one file; errors as ``save``."""
+        joined = [table.joined() for table in self._tables]
+        files = {name: content for whole, _ in joined for name, content in whole.items()}
+        self._run.put(files, remove=[piece for _, pieces in joined for piece in pieces])
 
 
 def window_pieces(run: RunDirectory, experiment: Experiment) -> TablePieces[Window]:
-    """Return the table ``windows`` of a run, for appending rows."""
-
-    def values(window: Window) -> int:
-        """Return the number of values in the lists of a window's row, for ``TablePieces``."""
-        return 4 * len(window.path_time_s)
-
-    return TablePieces(run, "windows", lambda rows, first: windows_frame(rows, experiment.camera, first), values)
+    """Return the growing table ``windows`` of a run, without rows."""
+    return TablePieces(
+        run,
+        "windows",
+        lambda rows, first: windows_frame(rows, experiment.camera, first),
+        lambda window: 4 * len(window.path_time_s),  # values in the lists of a row
+    )
 
 
 def windows_frame(windows: Sequence[Window], camera: Camera, first: int = 0) -> pl.DataFrame:
-    """Return windows as rows of the table ``windows``; ``first`` is the index of the first of them in the run."""
+    """Return windows as rows of the table ``windows``, numbered from ``first``."""
     columns: dict[str, object] = {"window": range(first, first + len(windows))}
     for column in WINDOWS[1:]:
         if column.name == "level_px":
             columns[column.name] = [camera.level_px(window.entry_speed_mps) for window in windows]
         elif column.dtype == REALS:
-            columns[column.name] = _lists([getattr(window, column.name) for window in windows])
+            columns[column.name] = _list_column([getattr(window, column.name) for window in windows])
         else:
             columns[column.name] = [getattr(window, column.name) for window in windows]
     return pl.DataFrame(columns, schema_overrides={column.name: column.dtype for column in WINDOWS})
 
 
-def _lists(rows: Sequence[Floats]) -> pl.Series:
-    """Return a column with one list of numbers per row; faster than polars, which converts list after list."""
+def _list_column(rows: Sequence[Floats]) -> pl.Series:
+    """Return a column with one list of numbers per array; faster than polars, which converts list after list."""
     ends = np.cumsum([0, *map(len, rows)], dtype=np.int32)
     return pl.Series(list_array(Array.from_numpy(ends), Array.from_numpy(np.concatenate([[], *rows]))))
 
 
 def map_rows(info: TrafficInfo) -> list[tuple[object, ...]]:
-    """Return the rows of the table ``map``: the lanes in the frame of the map."""
+    """Return the rows of the table ``map``: index, x and y (m) of each lane in the frame of the map."""
     return [(index, lane[:, 0].tolist(), lane[:, 1].tolist()) for index, lane in enumerate(info.lanes)]
 
 
 def backhaul_rows(wires: Mapping[str, RsuWire]) -> list[tuple[object, ...]]:
-    """Return the rows of the table ``backhaul``: by RSU, bytes, messages and busy time (s), each down and up."""
+    """Return the rows of the table ``backhaul``: RSU, then bytes, messages and busy time (s), each down and up."""
     return [
         (rsu_id, one.down_bytes, one.up_bytes, one.down_messages, one.up_messages, one.down.busy_s, one.up.busy_s)
         for rsu_id, one in wires.items()
@@ -136,33 +128,27 @@ def backhaul_rows(wires: Mapping[str, RsuWire]) -> list[tuple[object, ...]]:
 
 
 def images_of(description: Description) -> dict[int, int]:
-    """Return the number of images by silo; empty if the task does not declare it."""
+    """Return the number of images by silo; {} if the task does not declare it."""
     counts = np.asarray(description.silo_label_counts)
     return {silo: int(row.sum()) for silo, row in enumerate(counts)} if counts.size else {}
 
 
 def silo_rows(description: Description) -> list[tuple[object, ...]]:
-    """Return the rows of the table ``silos``: images by silo and class; empty for a task without classes."""
+    """Return the rows of the table ``silos``: silo, class, its name, images; empty for a task without classes."""
     counts = np.asarray(description.silo_label_counts)
-    return [
-        (silo, label, name, int(counts[silo, label]))
-        for silo in range(counts.shape[0])
-        for label, name in enumerate(description.class_names)
-    ]
+    names = [*enumerate(description.class_names)]
+    return [(silo, label, name, int(row[label])) for silo, row in enumerate(counts) for label, name in names]
 
 
 def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
-    """Return the committed participations, columns ``COLUMNS``, in the order of rows of ``rounds``, then by number.
+    """Return the committed participations, columns ``COLUMNS``, by round in the order of ``rounds``, then by number.
 
-    A recorded weight stays. A missing one is the share of its silo in the images of the round's commits; if ``images``
-    (number by silo) is empty, it is 1 / their number.
+    A null weight becomes the share of the silo's images in those of the round's commits or, if ``images`` (number by
+    silo) is empty, 1 / the number of commits.
     """
     order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
-    committed = (
-        participations.filter(outcome="committed")
-        .join(order, on=("aggregator", "round"))
-        .sort("closed", "participation")
-    )
+    committed = participations.filter(outcome="committed").join(order, on=("aggregator", "round"))
+    committed = committed.sort("closed", "participation")
     counts = pl.col("silo").replace_strict(dict(images), default=None, return_dtype=pl.Int64)
     share = counts / counts.sum().over("closed") if images else 1 / pl.len().over("closed")
     return committed.with_columns(images=counts, weight=pl.coalesce("weight", share)).select(COLUMNS)

@@ -37,7 +37,7 @@ def record_mobility(
     began: Mapping[str, Any] | None = None,
     go_on: str | None = None,
 ) -> Path:
-    """Write the coverage windows of one pass of the traffic into a folder, and return the folder. Imports no torch.
+    """Write the coverage windows of one pass of the traffic into ``folder``, and return it. Imports no torch.
 
     ``folder`` must be empty or missing, unless the recording is resumed. ``began`` are then the old manifest's entries
     to keep, and the traffic is played again from the start. See ``saved_on_failure`` for ``go_on`` and errors.
@@ -51,7 +51,7 @@ def record_mobility(
         windows = window_pieces(run, experiment)
 
         def close(status: str) -> None:
-            """Save the windows so far, and write ``status`` to the manifest."""
+            """Save the windows so far, and write ``status`` to the manifest; called if the recording stops early."""
             run.put(windows.unsaved())
             manifest.close(status, time_s=traffic.time_s, wall_s=clock.stages)
 
@@ -80,7 +80,7 @@ def record_mobility(
 
 
 def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
-    """Show how much of the traffic (s) was read; without a total if its end is unknown."""
+    """Report to ``progress`` how many seconds of the traffic were read; without a total if its end is unknown."""
     info = traffic.info
     total_s = None if info.end_s is None else info.end_s - info.begin_s
     progress.advance(time_s=traffic.time_s, done=traffic.time_s - info.begin_s, total=total_s)
@@ -90,7 +90,10 @@ def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
 def open_run_traffic(
     experiment: Experiment, progress: ProgressDisplay, run: RunDirectory, source: ResolvedPlugin | None = None
 ) -> Iterator[TrafficStream]:
-    """Open the traffic of a run for the block, then close it; show its notes, for a replay only those added since."""
+    """Yield the opened traffic of a run, then close it; show its notes, for a replay only those of the reading.
+
+    ``source`` is the traffic plug-in, None if the scenario names a file. SUMO writes its outputs into ``run``.
+    """
     traffic = open_traffic(experiment, outputs=run.path / SUMO, progress=progress, source=source)
     try:
         shown = traffic.info.notes
@@ -112,11 +115,11 @@ def saved_on_failure(
     how_far: Callable[[], str],
     go_on: str | None = None,
 ) -> Iterator[None]:
-    """Save a run or recording that fails or is interrupted inside the block, and say how to continue.
+    """Save a run or recording whose block raises an exception, and raise the exception again.
 
     ``close`` saves all results, given ``interrupted`` or ``failed``; ``how_far`` returns in words how far the run got.
-    ``go_on`` is the command that continues, None for ``vnetsim resume``. RunError, UnfinishedError and
-    KeyboardInterrupt are raised again with that command in their message; other exceptions unchanged.
+    RunError, UnfinishedError and KeyboardInterrupt get a message with the command ``go_on``, by default
+    ``vnetsim resume`` of ``run``; other exceptions stay as they are.
     """
     try:
         yield

@@ -35,10 +35,10 @@ BEGUN = ("manifest.json", "comparison.json")
 """Files that mark a folder as a run directory or a comparison."""
 
 
-def choose_folder(experiment: Experiment, what: str) -> Path:
-    """Return a path below ``runs/`` that does not exist: scenario, ``what`` and seed, numbered from 2 if taken."""
+def choose_folder(experiment: Experiment, name: str) -> Path:
+    """Return a path that does not exist: ``runs/SCENARIO-NAME-seedN``, with ``-2`` or a higher number if taken."""
     stem = resolve_path(experiment.scenario).name.split(".")[0] or "run"
-    base = Path("runs") / path_name(stem, what, f"seed{experiment.seed}")
+    base = Path("runs") / path_name(stem, name, f"seed{experiment.seed}")
     folder, number = base, 2
     while folder.exists():
         folder, number = base.with_name(f"{base.name}-{number}"), number + 1
@@ -50,8 +50,8 @@ def lock_directory(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
     """Make a run directory, and lock it for the block against other processes that would write to it.
 
     For a new run (``fresh``) the directory must be empty, or contain only what a run killed at its start leaves. If the
-    block fails before the manifest is written, or with an InputError before a round has finished, all that was made is
-    removed again. InputError if it is locked, not empty, or cannot be made.
+    block fails before the manifest is written, or with an InputError before a round has finished, the directory and
+    its files are removed again. InputError if it is locked (InUseError), not empty, or cannot be made.
     """
     refuse_forked()
     file, new_lock = open_lock(run)
@@ -86,10 +86,10 @@ _NO_LOCK = {
 
 
 def open_lock(folder: Folder, name: str = LOCK, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> tuple[IO[str], bool]:
-    """Make a folder and lock a file in it, as ``how`` says to flock; return the file and whether it is new.
+    """Make a folder and lock the file ``name`` in it; return the file and whether it is new.
 
-    The kernel releases the lock when the file is closed or the process has ended, by whatever signal. InUseError if
-    another process has locked it, InputError if folder or file cannot be made.
+    ``how`` is the operation of ``fcntl.flock``; without ``LOCK_NB`` it waits. The lock ends when the file is closed or
+    the process ends. InUseError if another process has locked it, InputError if folder or file cannot be made.
     """
     resolve_path(folder.path)
     path = folder.path / name
@@ -126,11 +126,11 @@ def write_samples(
     *,
     note: Callable[[str], None],
 ) -> None:
-    """Write ``samples.npz``: images without blur, then blurred for the quartiles of the speeds at entry (m/s).
+    """Write ``samples.npz``: example images without blur, then blurred for the quartiles of the speeds at entry (m/s).
 
-    If vehicles took the images, the fields of ``PathFrames`` and ``Sights`` follow, as ``path_images``, ``place_x_m``
-    and so on; frames are up to ``end_s``, and ``note`` says why if there are none. Nothing is written if no vehicle
-    entered coverage.
+    If vehicles took the images, the fields of ``PathFrames`` (frames up to the simulated time ``end_s``) and ``Sights``
+    follow, as ``path_images``, ``place_x_m`` and so on. If reading frames fails, they are left out and ``note`` is
+    called with the reason. Nothing is written without ``entry_speeds_mps``.
     """
     if not entry_speeds_mps:
         return
@@ -157,9 +157,9 @@ def write_samples(
 
 
 def vehicles_to_show(participations: pl.DataFrame, *, repeat: bool = False) -> list[str]:
-    """Return up to FILMED invited vehicles, evenly spread over their order of invitation; if too few, also others.
+    """Return ids of up to ``FILMED`` invited vehicles, evenly spread by first invitation, then of others if too few.
 
-    With ``repeat`` only those of the traffic's first pass count, as only they took images.
+    With ``repeat`` only vehicles of the traffic's first pass count (no ``#N`` at the end), as only they took images.
     """
     if repeat:
         participations = participations.filter(~pl.col("vehicle_id").str.contains(r"#\d+$"))
@@ -175,10 +175,10 @@ def vehicles_to_show(participations: pl.DataFrame, *, repeat: bool = False) -> l
 
 
 def write_models(run: RunDirectory, learner: Learner, rounds: Mapping[str, int]) -> None:
-    """Write the single or the cloud's model as ``model.safetensors`` with metadata, otherwise one model for each RSU.
+    """Write the only or the cloud's model as ``model.safetensors``, otherwise one file for each RSU, with metadata.
 
-    ``rounds`` is the number of aggregated rounds by aggregator, the cloud last. RunError if the learner's state has no
-    tensors under ``model.``.
+    ``rounds`` is the number of rounds by aggregator, the cloud last. RunError if the learner's state has no tensors
+    under ``model.``.
     """
     from safetensors.torch import save  # noqa: PLC0415 - loads torch
 
