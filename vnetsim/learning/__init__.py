@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vnetsim.experiment import DEFAULT_NAMES, Experiment
 from vnetsim.learner_facts import AGGREGATOR, Cost, Exchange, ModelCost, Series
-from vnetsim.learning.drives import RecordedTraffic
+from vnetsim.learning.drives import Floats, RecordedTraffic
 from vnetsim.random_streams import Streams
 
 __all__ = ["AGGREGATOR", "Cost", "Exchange", "ModelCost", "Series"]
@@ -101,8 +102,8 @@ class Participant(Peer):
         passed: share of the run that had passed at the start, in [0, 1], with which step sizes fall: version of
             ``base`` / rounds of the run, or time of the invitation / time of the run; the larger one if both end it.
         chance: its probability of being invited, divided by the mean of those who waited with it; 1 if the selection
-            policy gives none. Averaging divides the weight by ``chance``; what the weights then lack to 1 (possibly
-            negative) is the weight of the aggregator's present model.
+            policy gives none. Averaging divides the weight by ``chance``; the remainder to 1 (possibly negative) is the
+            weight of the aggregator's present model.
     """
 
     round: int
@@ -121,14 +122,11 @@ class Participant(Peer):
 
     @property
     def started(self) -> tuple[str | int, ...]:
-        """Key of its random draws: its round or, with several aggregators, its base model.
-
-        So an update has the same draws, whichever aggregator it reaches.
-        """
+        """Key of its random draws, equal for every aggregator that its update reaches: (round,) or its base model."""
         return (self.round,) if self.base.aggregator == AGGREGATOR else self.base
 
     def steps_of(self, steps: int) -> int:
-        """Return how many of ``steps`` local steps it did: its share rounded to a whole number, at least one."""
+        """Return how many of ``steps`` local steps it did: ``work_share`` of them, rounded, at least one."""
         return max(1, round(self.work_share * steps))
 
 
@@ -194,52 +192,30 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PathFrames:
-    """What vehicles see on their paths, to show: N frames, vehicle after vehicle in order of time.
+    """What V vehicles see on their paths, to show: N frames, vehicle after vehicle in order of time."""
 
-    Args:
-        vehicles: the vehicles that have frames, shape (V,).
-        mean_mps: mean speed of each (m/s), shape (V,).
-        path: index of each frame's vehicle, shape (N,).
-        images: uint8, shape (N, H, W, C).
-        blurred: the same, each with its own blur.
-        time_s: when each was taken (s), shape (N,).
-        speed_mps: the vehicle's speed then (m/s), shape (N,).
-        kernel_px: length of the blur (px), shape (N,).
-        label: class (-1: none) or steering angle in [-1, 1] (NaN: none), shape (N,).
-    """
-
-    vehicles: np.ndarray[tuple[int], np.dtype[np.str_]]
-    mean_mps: np.ndarray[tuple[int], np.dtype[np.float64]]
-    path: np.ndarray[tuple[int], np.dtype[np.int64]]
-    images: np.ndarray[Any, np.dtype[np.uint8]]
-    blurred: np.ndarray[Any, np.dtype[np.uint8]]
-    time_s: np.ndarray[tuple[int], np.dtype[np.float64]]
-    speed_mps: np.ndarray[tuple[int], np.dtype[np.float64]]
-    kernel_px: np.ndarray[tuple[int], np.dtype[np.float64]]
-    label: np.ndarray[tuple[int], np.dtype[np.float64]]
+    vehicles: NDArray[np.str_]  # ids of the vehicles that have frames, shape (V,)
+    mean_mps: Floats  # mean speed of each vehicle (m/s), shape (V,)
+    path: NDArray[np.int64]  # index in ``vehicles`` of each frame's vehicle, shape (N,), as all below
+    images: NDArray[np.uint8]  # shape (N, H, W, C)
+    blurred: NDArray[np.uint8]  # the same, each with its own blur
+    time_s: Floats  # when each was taken (s)
+    speed_mps: Floats  # the vehicle's speed then (m/s)
+    kernel_px: Floats  # length of the blur (px)
+    label: Floats  # class (-1: none) or steering angle in [-1, 1] (NaN: none)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sights:
-    """Where vehicles took the training images, and what they show; N images.
+    """Where vehicles took the N training images, and what these show; all arrays have the shape (N,)."""
 
-    Args:
-        x_m: place of the vehicle, in the net's coordinates (m), shape (N,).
-        y_m: see ``x_m``.
-        time_s: when (s), shape (N,).
-        speed_mps: its speed then (m/s), shape (N,).
-        kernel_px: length of the image's blur (px), shape (N,).
-        angle: its steering angle in [-1, 1], NaN if unknown, shape (N,).
-        label: the image's class, shape (N,); -1 without classes.
-    """
-
-    x_m: np.ndarray[tuple[int], np.dtype[np.float64]]
-    y_m: np.ndarray[tuple[int], np.dtype[np.float64]]
-    time_s: np.ndarray[tuple[int], np.dtype[np.float64]]
-    speed_mps: np.ndarray[tuple[int], np.dtype[np.float64]]
-    kernel_px: np.ndarray[tuple[int], np.dtype[np.float64]]
-    angle: np.ndarray[tuple[int], np.dtype[np.float64]]
-    label: np.ndarray[tuple[int], np.dtype[np.int64]]
+    x_m: Floats  # place of the vehicle, in the net's coordinates (m)
+    y_m: Floats
+    time_s: Floats  # when (s)
+    speed_mps: Floats  # the vehicle's speed then (m/s)
+    kernel_px: Floats  # length of the image's blur (px)
+    angle: Floats  # the vehicle's steering angle in [-1, 1]; NaN if unknown
+    label: NDArray[np.int64]  # the image's class; -1 without classes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -321,7 +297,7 @@ class LearnerContext:
 
     @property
     def max_staleness(self) -> int:
-        """The most rounds by which a base model may be old; older models may be dropped."""
+        """How many rounds old a base model may be (``round.max_staleness``); older models may be dropped."""
         return self.experiment.round.max_staleness
 
 
@@ -352,7 +328,10 @@ class Learner(Protocol):
 
     @classmethod
     def create(cls, context: LearnerContext, settings: Any) -> Learner:
-        """Build the learner with its data and initial global model; InputError if data and settings do not fit."""
+        """Build the learner with its data and initial global model; InputError if data and settings do not fit.
+
+        Torch's, NumPy's and Python's global random generators are seeded before the call.
+        """
         ...
 
     def describe(self) -> Description:
@@ -368,7 +347,7 @@ class Learner(Protocol):
         ...
 
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        """Train every participant from its ``base``, the model that it downloaded; return one update each, in order.
+        """Train every participant (at least one) from its model ``base``, and return one update each, in order.
 
         It must not change any model, and a participant's result must not depend on who else is in the list.
         """
@@ -383,7 +362,7 @@ class Learner(Protocol):
         ...
 
     def evaluate(self, *, final: bool, aggregator: str = AGGREGATOR) -> Mapping[str, float]:
-        """Return metrics of an aggregator's newest model; ``final`` asks for the expensive ones as well."""
+        """Return finite metrics of an aggregator's newest model by name; ``final`` asks for expensive ones too."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

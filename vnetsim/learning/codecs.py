@@ -78,17 +78,16 @@ CODECS = Kind(
 
 
 def bytes_by(codec: Codec, values: int) -> float:
-    """Return the bytes of ``values`` values; RunError if the codec failed, or returned no finite size of at least 0."""
+    """Return the bytes that a codec sends for so many values; RunError if it fails or returns no finite number >= 0."""
     with plugin_errors(CODECS.name, codec.name, "in bytes_of"):
         return number_of(codec.bytes_of(values), NOT_NEGATIVE, CODECS, codec, "bytes_of")
 
 
 def coded(cost: Cost, values: int | None, *, upload: Codec | None, download: Codec | None) -> Cost:
-    """Return ``cost`` with the bytes that codecs give its copies of the model; None leaves a direction as it is.
+    """Return ``cost`` with the bytes that codecs give the copies of its model; None leaves a direction as it is.
 
-    Each copy of the model has as many bytes as its codec takes for ``values`` values; None is one value
-    for every 4 bytes of ``cost.model.bytes``. What is sent besides, such as keys and exchanges, keeps its bytes.
-    InputError if the learner does not declare the model of its cost, also without codecs; RunError if a codec failed.
+    ``values`` is the number of values of a copy, None for ``cost.model.bytes`` / 4. Other payload, such as keys and
+    exchanges, keeps its bytes. InputError if ``cost.model`` is None; RunError if a codec failed.
     """
     model = cost.model
     if model is None:
@@ -98,6 +97,7 @@ def coded(cost: Cost, values: int | None, *, upload: Codec | None, download: Cod
     count = model.bytes // 4 if values is None else values
 
     def size(whole: int, other: int, codec: Codec | None) -> int:
+        """Return the bytes of a direction that has ``whole`` bytes in float32, ``other`` of them not a model."""
         copies = (whole - other) / model.bytes
         return whole if codec is None else round(copies * bytes_by(codec, count)) + other
 

@@ -100,9 +100,9 @@ CONDUCTS = Kind(
 
 
 def is_hostile(vehicle_id: str, hostile: HostileSettings, streams: Streams) -> bool:
-    """Return whether a vehicle is hostile: its id fits a name or pattern, or its draw from [0, 1) is below the share.
+    """Return whether a vehicle is hostile: its id equals a name or fits a pattern, or chance makes it one of the share.
 
-    So the hostile vehicles of a share are among those of a larger one. ``streams`` is the learner's branch.
+    The hostile vehicles of a share are among those of a larger one. ``streams`` is the learner's branch.
     """
     if any(vehicle_id == name or fnmatchcase(vehicle_id, name) for name in hostile.vehicles):
         return True
@@ -110,7 +110,7 @@ def is_hostile(vehicle_id: str, hostile: HostileSettings, streams: Streams) -> b
 
 
 def refuse_hostile_without_conduct(experiment: Experiment) -> None:
-    """Refuse (InputError) hostile vehicles if no conduct says what they do."""
+    """Raise InputError if the settings make vehicles hostile, but the conduct is ``honest``."""
     hostile, conduct = experiment.hostile, experiment.conduct.get("name", HONEST)
     if conduct == HONEST and (hostile.share > 0 or hostile.vehicles):
         key = "hostile.share" if hostile.share > 0 else "hostile.vehicles"

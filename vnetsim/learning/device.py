@@ -16,8 +16,8 @@ CORES = "VNETSIM_CORES"
 
 
 def resolve_device(name: str) -> str:
-    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; ``auto`` is CUDA if available. InputError for what is not here."""
-    import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
+    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; ``auto`` is CUDA if available. InputError for a missing device."""
+    import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend; so are the imports below
 
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -34,7 +34,7 @@ def resolve_device(name: str) -> str:
 
 
 def device_record(device: str) -> dict[str, object]:
-    """Return the device's name and the number of CPU threads, for the manifest."""
+    """Return the manifest's entry on a resolved device: its name, hardware, and the number of torch's CPU threads."""
     import torch  # noqa: PLC0415
 
     hardware = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
@@ -42,7 +42,7 @@ def device_record(device: str) -> dict[str, object]:
 
 
 def cores() -> int:
-    """Return how many vehicles the CPU may train at a time: ``CORES`` if positive, else torch's threads."""
+    """Return how many vehicles the CPU may train at a time: the variable ``CORES`` if positive, or torch's threads."""
     import torch  # noqa: PLC0415
 
     given = os.environ.get(CORES, "")
@@ -61,16 +61,15 @@ OUT_OF_MEMORY = (
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error, or its cause, says that memory did not suffice, on any device."""
+    """Return whether an error, or an error in its chain of causes, is a lack of memory on any device."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     said = isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY)
     return named or said or (error.__cause__ is not None and out_of_memory(error.__cause__))
 
 
 def peak_memory() -> dict[str, int]:
-    """Return the peak memory of this process (bytes): ``host``, and ``device`` if it used CUDA."""
-    # kilobytes on Linux, bytes on macOS
-    unit = 1 if sys.platform == "darwin" else 1024
+    """Return the peak memory of this process so far (bytes): ``host``, and ``device`` if it used CUDA."""
+    unit = 1 if sys.platform == "darwin" else 1024  # of getrusage: bytes on macOS, kilobytes on Linux
     peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
     torch = sys.modules.get("torch")  # a process that has not loaded it has used no device
     if torch is not None and torch.cuda.is_initialized():
@@ -79,35 +78,31 @@ def peak_memory() -> dict[str, int]:
 
 
 def all_finite(groups: Sequence[Collection[Any]]) -> list[bool]:
-    """Return for each group of torch's tensors whether all values are finite (integers are); syncs the device once."""
+    """Return for each group of torch's tensors whether all values are finite; integers and empty groups are."""
     return [math.isfinite(modulus) for modulus in read([largest_modulus(group) for group in groups])]
 
 
 def largest_modulus(group: Collection[Any]) -> Any:
-    """Return the largest modulus of all values, a float64 tensor () on their device: NaN for NaN, 0 without floats."""
-    import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
+    """Return the largest modulus of all values as a float64 tensor of shape () on the device of the first tensor.
+
+    Integer tensors are ignored. NaN if a value is NaN; 0 without values.
+    """
+    import torch  # noqa: PLC0415
 
     tensors = [one for one in group if (one.is_floating_point() or one.is_complex()) and one.numel()]
-    ends = _extremes(tensors) or [torch.zeros(())]
+    if all(one.device.type == "cpu" for one in tensors):  # where the norm takes four times as long
+        real = [torch.view_as_real(one) if one.is_complex() else one for one in tensors]
+        ends: Sequence[Any] = [end for one in real for end in torch.aminmax(one)] or [torch.zeros(())]
+    else:
+        ends = torch._foreach_norm(tensors, math.inf)  # noqa: SLF001
     return torch.stack([end.to(ends[0].device) for end in ends]).double().abs().amax()
 
 
-def _extremes(tensors: Sequence[Any]) -> Sequence[Any]:
-    """Return least and largest value of each tensor, or, if not on the CPU, its largest modulus; NaN if it has NaN."""
-    import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
-
-    if all(one.device.type == "cpu" for one in tensors):  # where the norm takes four times as long
-        real = [torch.view_as_real(one) if one.is_complex() else one for one in tensors]
-        return [end for one in real for end in torch.aminmax(one)]
-    norms: Sequence[Any] = torch._foreach_norm(list(tensors), math.inf)  # noqa: SLF001
-    return norms
-
-
 def read(values: Sequence[Any]) -> list[float]:
-    """Return the values of torch's tensors of shape (); waits for the device once, however many there are."""
-    import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
+    """Return the values of torch's tensors of shape (), in order; waits for the device only once."""
+    import torch  # noqa: PLC0415
 
-    numbers: list[float] = (
-        torch.stack([one.to(values[0].device, torch.float64) for one in values]).tolist() if values else []
-    )
+    if not values:
+        return []
+    numbers: list[float] = torch.stack([one.to(values[0].device, torch.float64) for one in values]).tolist()
     return numbers

@@ -22,20 +22,21 @@ SUM_TOLERANCE = 1e-6
 """How far the sum of a round's weights may be from 1, by the rounding of single precision."""
 
 Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of tensors by name."""
 
 
 def model_shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the model's tensors in a learner's state, by their names in the model."""
+    """Return the shapes of the tensors ``model.*`` or ``NAME/model.*`` in a learner's state, by their name ``*``."""
     named = {name.rpartition("/")[2]: tuple(tensor.shape) for name, tensor in state.items()}
     return {name.removeprefix("model."): shape for name, shape in named.items() if name.startswith("model.")}
 
 
 def train_checked(learner: Learner, participants: Sequence[Participant], model: Shapes) -> list[Update]:
-    """Let the learner train, and return its checked updates; ``finite`` is False if a value or the loss is not finite.
+    """Let the learner train, at least one participant, and return the updates in order.
 
-    All updates must have the same tensors. Those that the model (``model``) has must have its shapes; others must agree
-    between updates in all but the first dimension. RunError names the round, and the vehicle if its update is wrong or
-    it trains alone.
+    An update has ``finite = False`` in the result if a value or the loss is not finite. RunError, with round and
+    vehicle, unless all updates have the same tensors, with the shapes in ``model`` or, if they are not in it, shapes
+    that agree between updates in all but the first dimension.
     """
     when = f"in train in round {participants[0].round}"
     try:
@@ -49,7 +50,7 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
     if len(updates) != len(participants):
         raise _fault(learner, when, f"train returned {len(updates)} updates for {len(participants)} participants")
     for update, participant in zip(updates, participants, strict=True):
-        problem = _problem(update, participant, updates[0], model)
+        problem = _update_problem(update, participant, updates[0], model)
         if problem:
             raise _fault(learner, f"{when} at vehicle '{participant.vehicle_id}'", problem)
     finite = all_finite([list(update.state.values()) if update.finite else [] for update in updates])
@@ -59,8 +60,8 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
     ]
 
 
-def _problem(update: Any, participant: Participant, first: Update, model: Shapes) -> str:
-    """Return what is wrong with an update; empty for nothing."""
+def _update_problem(update: Any, participant: Participant, first: Update, model: Shapes) -> str:
+    """Return what is wrong with the update of ``participant``, ``first`` being the first one; empty for nothing."""
     if not isinstance(update, Update):
         return f"it returned {update!r:.80}, expected an Update each"
     if update.participant != participant:
@@ -87,7 +88,10 @@ def _tensor_problem(name: str, tensor: Any, first: Any, model: Shapes) -> str:
 
 
 def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, into: str = AGGREGATOR) -> Aggregation:
-    """Let the learner aggregate ``updates``, all finite, and return its result; RunError, with ``when``, for faults."""
+    """Let the learner aggregate ``updates``, all finite, for the aggregator ``into``, and return its checked result.
+
+    RunError, with ``when``, unless it has a weight >= 0 for each update, with the sum 1 or 0, and finite metrics.
+    """
     result = learner.aggregate(updates) if into == AGGREGATOR else learner.aggregate(updates, into)
     if not isinstance(result, Aggregation):
         raise _fault(learner, when, f"it returned {result!r:.80}, expected an Aggregation")
@@ -106,7 +110,7 @@ def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, in
 
 
 def finite_metrics(learner: Learner, metrics: Any, when: str) -> dict[str, float]:
-    """Return a learner's metrics as floats; NotFiniteError names the first not finite, RunError if no mapping came."""
+    """Return metrics as floats; NotFiniteError for one that is no finite number, RunError if they are no mapping."""
     if not isinstance(metrics, Mapping):
         raise _fault(learner, when, f"it returned {metrics!r:.80}, expected a mapping of numbers by name")
     for name, value in metrics.items():
@@ -117,7 +121,7 @@ def finite_metrics(learner: Learner, metrics: Any, when: str) -> dict[str, float
 
 
 def cost_of(learner: Learner, silo: int) -> Cost:
-    """Return a learner's cost for the data of a silo; RunError if it is no ``Cost`` of finite sizes >= 0."""
+    """Return a learner's cost for the data of a silo; RunError unless it is a ``Cost`` of finite numbers >= 0."""
     cost = require_type(learner.cost(silo), Cost, LEARNERS, learner, "cost")
     for size in (cost.download_bytes, cost.upload_bytes, cost.work_flop):
         number_of(size, NOT_NEGATIVE, LEARNERS, learner, "cost")
@@ -125,7 +129,7 @@ def cost_of(learner: Learner, silo: int) -> Cost:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value converts to a float, as a tensor of one element does; not text."""
+    """Return whether ``float`` converts a value, such as a number or a tensor of one element; False for text."""
     try:
         float(value)
     except (TypeError, ValueError, RuntimeError):

@@ -15,7 +15,7 @@ import numpy as np
 
 @contextmanager
 def seeded(seed: int, device: Any = "cpu") -> Iterator[None]:
-    """Seed the global generators (also the one of torch's ``device``) for a block, and restore them afterwards.
+    """Seed the global generators of torch (CPU and ``device``), NumPy and Python for a block, then restore them.
 
     ``seed`` is in [0, 2**63); NumPy takes its last 32 bits.
     """
@@ -31,7 +31,7 @@ def seeded(seed: int, device: Any = "cpu") -> Iterator[None]:
 
 
 class GlobalGenerators:
-    """The state of the global generators when the object is made; see ``seeded`` for ``device``."""
+    """A copy of the state of the global generators of torch (CPU and ``device``), NumPy and Python, taken when made."""
 
     def __init__(self, device: Any = "cpu") -> None:
         import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
@@ -47,7 +47,7 @@ class GlobalGenerators:
 
     @property
     def moved(self) -> bool:
-        """Whether somebody has drawn from one of them, or seeded it, since the object was made."""
+        """Whether the state of a global generator differs from the copy: somebody drew from it or seeded it."""
         torch_moved = any(
             not bool((generator.get_state() == state).all())
             for generator, state in zip(self.of_torch, self._states, strict=True)
@@ -57,7 +57,7 @@ class GlobalGenerators:
         return torch_moved or numpy_moved or random.getstate() != self._python
 
     def restore(self) -> None:
-        """Restore the saved state."""
+        """Set the global generators back to the copied state."""
         for generator, state in zip(self.of_torch, self._states, strict=True):
             generator.set_state(state)
         np.random.set_state(self._numpy)  # noqa: NPY002

@@ -100,15 +100,13 @@ ENCODERS = Kind(
     package="learners",
     built_in={"small": "learners.encoders:Small", "resnet18": "learners.encoders:ResNet18"},
 )
-
-
 LEARNERS = Kind(
     name="learner", group="vnetsim.learners", protocol=Learner, key="learner", table="learning", package="learners"
 )
 
 
 def require_several_models(learner: type[Learner], setting: str) -> None:
-    """Refuse (InputError) a learner that is not ``KeepsModels`` if ``setting`` needs several models."""
+    """Raise InputError unless the learner is ``KeepsModels``; ``setting``, as ``key = value``, is what needs it."""
     if not issubclass(learner, KeepsModels):
         raise InputError(
             f"{setting} needs a learner with a model for each aggregator, and {learner.name} has one for all; see "

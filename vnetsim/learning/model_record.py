@@ -18,17 +18,10 @@ MODEL_ENTRY = "vnetsim"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecord:
-    """Metadata needed, with the tensors, to use a trained network; a file with it may come from anybody.
+    """Metadata needed, with the tensors, to use a trained network; fields as ``vnetsim.api.model.TrainedModel``."""
 
-    Fields not listed here are those of ``vnetsim.api.model.TrainedModel``.
-
-    Args:
-        encoder: name of the encoder (``"file.py:Class"`` if a file defines it), or of the network if it has none.
-        network: class of the network on the encoder, ``"Classifier"``; empty if the learner does not say.
-    """
-
-    encoder: str
-    network: str
+    encoder: str  # name of the encoder (``"file.py:Class"`` if a file defines it), or of the network if it has none
+    network: str  # class of the network on the encoder, such as ``"Classifier"``; empty if the learner does not say
     image_shape: tuple[int, ...]
     classes: tuple[str, ...]
     round: int
@@ -39,7 +32,7 @@ class ModelRecord:
 
 
 def model_files(rsu_ids: Sequence[str]) -> dict[str, str]:
-    """Return the file of each RSU's own model, by id, in the run directory; ids may have any characters."""
+    """Return the path, from the run directory, of each RSU's own model by id; all paths differ, for any ids."""
     names = [path_name(rsu_id) for rsu_id in rsu_ids]
     alike = len({name.lower() for name in names}) < len(names)  # some file systems ignore case
     numbered = [path_name(str(number), name) for number, name in enumerate(names)] if alike else names
@@ -47,9 +40,8 @@ def model_files(rsu_ids: Sequence[str]) -> dict[str, str]:
 
 
 def model_record(description: Description, rounds: int) -> ModelRecord:
-    """Return the record of a learner's model after ``rounds`` rounds."""
-    network = description.network
-    channels = description.image_shape[0]
+    """Return the metadata of a learner's model after ``rounds`` rounds."""
+    network, channels = description.network, description.image_shape[0]
     return ModelRecord(
         encoder=without_folder(description.encoder),
         network="" if network is None else type(network.module).__name__,
