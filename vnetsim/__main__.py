@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def hear_signals() -> None:
-    """Let SIGTERM and SIGHUP interrupt like Ctrl-C, unless they have a handler or are ignored, as under nohup.
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt like Ctrl-C, unless they have a handler or are ignored.
 
     After a first signal only Ctrl-C interrupts again, so that saving the run is not cut short.
     """
@@ -47,7 +47,7 @@ def hear_signals() -> None:
             raise KeyboardInterrupt
 
     def send_again(lost: sys.UnraisableHookArgs) -> None:
-        """Send the signal again when Python could not raise it, as in a callback of a weak reference."""
+        """Send a signal again whose KeyboardInterrupt was lost, as in a callback of a weak reference."""
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(lost)
         elif interrupted:
@@ -65,12 +65,12 @@ def hear_signals() -> None:
 
 
 def open_streams() -> None:
-    """Connect closed standard streams to the null device, so that no file of a run gets their descriptors."""
+    """Connect closed standard streams to the null device, and print characters that they cannot encode as ``?``."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one; else a file of a run would
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - no path
     for stream in (sys.stdout, sys.stderr):

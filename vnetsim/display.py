@@ -29,46 +29,46 @@ class _Lines:
     def __init__(self) -> None:
         self._stage = ""
         self._began_s = time.monotonic()
-        self._told_s = 0.0
+        self._printed_s = 0.0  # when a line was last printed, from the beginning
         self._first: tuple[float, float, float | None] | None = None  # wall time (s), done and total at that time
         self._share: float | None = None
         self._left_s: float | None = None
 
     def stage(self, text: str) -> None:
-        """Set the stage to the first line of a text; prints only if a line is due."""
+        """Set the stage to the first line of a text; print only if a line is due."""
         self._stage = text.partition("\n")[0]
-        self._tell()
+        self._print_if_due()
 
     def note(self, text: str) -> None:
         tell(text)
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:  # noqa: ARG002 - the protocol's name
-        """Estimate the remaining wall time, from the start again if ``done`` falls or ``total`` changes; may print."""
+        """Estimate the remaining wall time, again from now on if ``done`` falls or ``total`` changes; print if due."""
         now_s = time.monotonic()
         if self._first is None or done < self._first[1] or total != self._first[2]:
             self._first = now_s, done, total
         first_s, first, _ = self._first
         self._share = done / total if total else None
         self._left_s = (now_s - first_s) * (total - done) / (done - first) if total and done >= first + 1 else None
-        self._tell()
+        self._print_if_due()
 
-    def _tell(self) -> None:
+    def _print_if_due(self) -> None:
         """Print the line if a minute has passed since the last one, or once when the first estimate is ready."""
         elapsed_s, left_s = time.monotonic() - self._began_s, self._left_s
-        estimated = not self._told_s and elapsed_s >= FIRST_S and left_s is not None and left_s >= EVERY_S
-        if estimated or elapsed_s >= self._told_s + EVERY_S:
-            self._told_s = elapsed_s
-            tell(self._words(elapsed_s))
+        estimated = not self._printed_s and elapsed_s >= FIRST_S and left_s is not None and left_s >= EVERY_S
+        if estimated or elapsed_s >= self._printed_s + EVERY_S:
+            self._printed_s = elapsed_s
+            tell(self._line(elapsed_s))
 
-    def _words(self, elapsed_s: float) -> str:
-        """Return stage, share done, time elapsed and time left, as far as known."""
+    def _line(self, elapsed_s: float) -> str:
+        """Return the line to print: stage, share done, time elapsed and time left, as far as known."""
         share = "" if self._share is None else f"{self._share:.0%} done"
-        rest = "" if self._left_s is None else f"about {_clock(self._left_s)} left"
-        return ", ".join(filter(None, (self._stage, share, f"{_clock(elapsed_s)} elapsed", rest)))
+        rest = "" if self._left_s is None else f"about {_duration_text(self._left_s)} left"
+        return ", ".join(filter(None, (self._stage, share, f"{_duration_text(elapsed_s)} elapsed", rest)))
 
 
-def _clock(seconds: float) -> str:
-    """Return a time for reading: "40 s", "12 min", "3 h 5 min"."""
+def _duration_text(seconds: float) -> str:
+    """Return a time span in words: "40 s", "12 min", "3 h 5 min"."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -82,7 +82,7 @@ class _CellLine(_Lines):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told_s = -SHOW_EVERY_S
+        self._printed_s = -SHOW_EVERY_S
         self._shown = 0  # letters
 
     def note(self, text: str) -> None:
@@ -90,17 +90,17 @@ class _CellLine(_Lines):
         self.show("")
         tell(text)
 
-    def _tell(self) -> None:
-        """Show the line again if ``SHOW_EVERY_S`` have passed since the last time."""
+    def _print_if_due(self) -> None:
+        """Overwrite the line, with its bar, if ``SHOW_EVERY_S`` have passed since the last time."""
         elapsed_s = time.monotonic() - self._began_s
-        if elapsed_s >= self._told_s + SHOW_EVERY_S:
-            self._told_s = elapsed_s
+        if elapsed_s >= self._printed_s + SHOW_EVERY_S:
+            self._printed_s = elapsed_s
             filled = round(_BAR_LETTERS * min(self._share or 0.0, 1.0))
             bar = "" if self._share is None else "\u2588" * filled + "\u2591" * (_BAR_LETTERS - filled) + " "
-            self.show(bar + self._words(elapsed_s))
+            self.show(bar + self._line(elapsed_s))
 
     def show(self, line: str) -> None:
-        """Overwrite the line; an empty one erases it."""
+        """Overwrite the shown line on standard error; an empty one erases it."""
         sys.stderr.write(f"\r{' ' * self._shown}\r{plain(line)}")
         sys.stderr.flush()
         self._shown = len(plain(line))
@@ -112,7 +112,7 @@ class _Silent(_Lines):
     def note(self, text: str) -> None:
         pass
 
-    def _tell(self) -> None:
+    def _print_if_due(self) -> None:
         pass
 
 
@@ -135,7 +135,7 @@ class _Bar:
 
 @contextmanager
 def live_line() -> Iterator[ProgressDisplay]:
-    """Yield a display of one line on standard error, which is erased at the end."""
+    """Yield a display for a terminal: one line on standard error, erased at the end, with notes above it."""
     from rich import progress as rich_progress  # noqa: PLC0415 - takes a while
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Column  # noqa: PLC0415
@@ -163,7 +163,7 @@ def _in_notebook() -> bool:
 
 @contextmanager
 def cell_line() -> Iterator[ProgressDisplay]:
-    """Yield a display of one line below the notebook's cell, which is erased at the end."""
+    """Yield a display for a notebook: one line below the cell, erased at the end, with notes above it."""
     line = _CellLine()
     try:
         yield line
@@ -174,9 +174,8 @@ def cell_line() -> Iterator[ProgressDisplay]:
 def progress_display(show: bool | None = None) -> AbstractContextManager[ProgressDisplay]:
     """Return a context manager that yields the display for this process.
 
-    Args:
-        show: None for a live line in a notebook or on a terminal, else notes and a line a minute; True for a live line
-            everywhere; False for nothing, not even notes.
+    None shows a live line in a notebook or on a terminal, elsewhere notes and a line a minute; True shows a live line
+    everywhere, False nothing, not even notes.
     """
     if show is False:
         return nullcontext(_Silent())

@@ -14,7 +14,6 @@ AGGREGATOR = "single"
 CLOUD = "cloud"
 """Name of the aggregator that averages the RSUs' models."""
 
-
 NOT_READ = "Images not read"
 """Title of a learner's note, in a run without training and without images, on what it assumed instead of them."""
 
@@ -89,18 +88,21 @@ class Cost:
     model: ModelCost | None = None
 
     def of(self, model_bytes: int, image_flop: float, images: int | None = None) -> Cost:
-        """Return the cost of the same participation with another model and another number of images; needs ``model``.
+        """Return the cost of the same participation with another model; ``model`` must not be None.
 
         Every transferred copy of the model has ``model_bytes``, and every pass of an image takes ``image_flop``
-        operations. ``images`` scales all passes, also those of an exchange, by its ratio to the learner's own number.
+        operations. ``images`` scales all passes, also those of an exchange, by its ratio to ``model.images``; if
+        one of both is None, their number stays.
         """
         own = self.model
         assert own is not None
 
         def sent(size: int, other: int = 0) -> int:
+            """Return the new size of a payload of ``size`` bytes with ``other`` bytes that are not the model."""
             return round((size - other) / own.bytes * model_bytes) + other
 
         def work(flop: float) -> float:
+            """Return the new operations in place of ``flop``."""
             passes = flop / own.image_flop
             if images is not None and own.images is not None:
                 passes = passes / own.images * images  # in this order exact where each image passes equally often
@@ -159,10 +161,10 @@ def epsilon(times: int, noise_multiplier: float, delta: float = DELTA) -> float:
 
 
 def privacy_facts(learning: Mapping[str, Any], took_part: Iterable[tuple[str, int, object]]) -> dict[str, str]:
-    """Return the fact ``PRIVACY`` of a run, in words, by its title; {} without ``learning.dp``.
+    """Return a sentence on the privacy of a run, by its title ``PRIVACY``; {} without ``learning.dp``.
 
-    ``took_part`` has (vehicle, silo, key of the mean that it entered) of each upload that was averaged. Data that enter
-    one mean n times change it by n times the clip, so they count n^2 uses.
+    ``learning`` are the learner's settings. ``took_part`` has (vehicle, silo, key of the mean that it entered) of each
+    upload that was averaged. Data that enter one mean n times change it by n times the clip, so they count n^2 uses.
     """
     given = learning.get("dp") or {}
     if not given.get("clip"):
@@ -170,6 +172,7 @@ def privacy_facts(learning: Mapping[str, Any], took_part: Iterable[tuple[str, in
     uploads, noise = list(took_part), given.get("noise_multiplier", 0.0)
 
     def words(each: Iterable[tuple[object, object]]) -> str:
+        """Return epsilon of the data used most often, in words; ``each`` has (owner, mean) of each upload."""
         uses = Counter[object]()
         for (whose, _), times in Counter(each).items():
             uses[whose] += times**2

@@ -20,26 +20,22 @@ _PACKAGES_FOLDER = Path(__file__).resolve().parents[1]
 def claim(*names: str) -> None:
     """Import vnetsim's own packages of these names; warn if one hides another package that scripts would import.
 
-    Raises:
-        ImportError: another module of the name is already loaded, or the package is missing from the installation.
+    ImportError if another module of the name is already loaded, or the package is missing from the installation.
     """
     for name in names:
         loaded = sys.modules.get(name)
         if loaded is None:
             _load(name)
         elif not _is_own(loaded, name):
+            place = next(iter(getattr(loaded, "__path__", ())), None) or getattr(loaded, "__file__", None) or loaded
             raise ImportError(
-                f"'{name}' is {_place(loaded)} in this process, and vnetsim has a package of that name, which cannot "
+                f"'{name}' is {place} in this process, and vnetsim has a package of that name, which cannot "
                 f"be loaded beside it: rename that one, or use vnetsim in a process that does not import it."
             )
 
 
 def stand_for(name: str) -> None:
-    """Load vnetsim's package ``NAME``, and make ``vnetsim.NAME`` and its submodules the same module objects.
-
-    Raises:
-        ImportError: see ``claim``.
-    """
+    """Load vnetsim's package ``NAME``, make ``vnetsim.NAME.x`` the same module as ``NAME.x``; errors as ``claim``."""
     claim(name)
     sys.modules[f"vnetsim.{name}"] = sys.modules[name]
     sys.meta_path.insert(0, _SameModules(name))  # first, or another finder would load the files a second time
@@ -62,13 +58,13 @@ class _SameModules(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the module's own spec; its code ran in ``create_module``."""
+        """Restore the module's own spec, without running its code, which ran in ``create_module``."""
         # already loaded; the import system replaced its spec by that of the other name
         module.__spec__ = module.__spec__ and module.__spec__.loader_state
 
 
 def _load(name: str) -> None:
-    """Import vnetsim's own package of this name; warn if another one would have been found first."""
+    """Import vnetsim's own package of this name; warn if Python would find another. ImportError if it is missing."""
     seen = PathFinder.find_spec(name)
     if seen is not None and _PACKAGES_FOLDER / name not in [Path(one).resolve() for one in _folders(seen)]:
         warnings.warn(
@@ -94,11 +90,5 @@ def _is_own(module: ModuleType, name: str) -> bool:
 
 
 def _folders(spec: ModuleSpec) -> list[str]:
-    """Return the folders of a package, or the file of a module."""
+    """Return the folders of a package, or a list with the file of a module."""
     return list(spec.submodule_search_locations or ()) or [str(spec.origin)]
-
-
-def _place(module: ModuleType) -> str:
-    """Return the folder of a package or the file of a module, for messages; its text if it has neither."""
-    folders = list(getattr(module, "__path__", ()))
-    return str(folders[0] if folders else getattr(module, "__file__", None) or module)

@@ -14,19 +14,15 @@ RETRIES = 3
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's options, from malloc.h."""
 
-
 _USE = {"begun": False, "forked": False}
 """Whether vnetsim has computed in this process; whether this process is a fork of one in which it had."""
 os.register_at_fork(after_in_child=lambda: _USE.update(forked=_USE["begun"]))
 
 
 def refuse_forked() -> None:
-    """Refuse to compute in a fork of a process that has computed: it would wait for polars or torch forever.
+    """Raise InputError in a fork of a process that has called this function; to be called before any computation.
 
-    Otherwise records that vnetsim has computed in this process.
-
-    Raises:
-        InputError: the message says how to start a process instead.
+    In such a fork, polars and torch would wait for their threads forever.
     """
     if _USE["forked"]:
         raise InputError(
@@ -37,7 +33,7 @@ def refuse_forked() -> None:
 
 
 def prepare_process() -> None:
-    """Set this process up to train, before torch is loaded; not for a process of the user's, such as a notebook's."""
+    """Set up a process of our own (not a notebook's) to train: OpenMP, warnings, malloc; call before torch loads."""
     # On a busy machine, threads that spin for milliseconds while they wait make a run several times slower;
     # spinning for microseconds costs nothing. GNU OpenMP reads this once, when torch loads it.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
@@ -47,11 +43,9 @@ def prepare_process() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next arrays; does nothing with other C libraries.
-
-    By default glibc returns large arrays (32 MiB at most) to the system. In a step of ResNet-18 on a CPU that costs
-    up to a third of the time. Peak memory grows a little (from 2.2 to 2.5 GiB in a step of 128 images).
-    """
+    """Let glibc keep freed memory of this process for the next arrays; does nothing with other C libraries."""
+    # By default glibc returns large arrays (32 MiB at most) to the system. In a step of ResNet-18 on a CPU that costs
+    # up to a third of the time. Peak memory grows a little (from 2.2 to 2.5 GiB in a step of 128 images).
     import ctypes  # noqa: PLC0415 - keeps importing vnetsim quick
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None

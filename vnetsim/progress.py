@@ -9,7 +9,7 @@ class ProgressDisplay(Protocol):
     """Shows the progress of long work."""
 
     def stage(self, text: str) -> None:
-        """Show what is being done now."""
+        """Show what is being done now, in place of the stage before."""
         ...
 
     def note(self, text: str) -> None:

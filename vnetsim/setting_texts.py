@@ -43,23 +43,14 @@ _WORDS: Mapping[Any, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SettingText:
-    """One setting in words.
+    """One setting in words."""
 
-    Args:
-        key: the dotted key, as ``--set`` takes it.
-        meaning: what it means, in sentences; empty if the class does not document the field.
-        values: the type of its value, or the words to choose from.
-        default: the default as in a TOML file; ``MISSING`` if there is none, empty for None.
-        within: bounds with their unit and reason; None if there are none.
-        acts: when it has an effect; empty for always.
-    """
-
-    key: str
-    meaning: str
-    values: str
-    default: str
-    within: Within | None
-    acts: str = ""
+    key: str  # the dotted key, as ``--set`` takes it
+    meaning: str  # in sentences; empty if the class does not document the field
+    values: str  # the type of its value, or the words to choose from
+    default: str  # as in a TOML file; ``MISSING`` if there is none, empty for None
+    within: Within | None  # bounds with their unit and reason; None if there are none
+    acts: str = ""  # when it has an effect; empty for always
 
     @property
     def unit(self) -> str:
@@ -73,25 +64,22 @@ class SettingText:
 
 
 def description(kind: type) -> str:
-    """Return the docstring of a class up to its ``Args``, empty if it has none; an empty line separates paragraphs."""
+    """Return the docstring of a class up to ``Args`` as Markdown; empty if it has none."""
     # Markdown knows a literal block by its indentation
-    return re.sub(r"::$", ":", _parts(kind)[0], flags=re.MULTILINE)
+    return re.sub(r"::$", ":", _split_docstring(kind)[0], flags=re.MULTILINE)
 
 
 def meanings(kind: type) -> dict[str, str]:
-    """Return the meaning of each documented field, from the docstrings of a settings class and its bases.
-
-    The class itself wins over its bases.
-    """
+    """Return the meaning by field, from ``Args`` of a settings class and its bases; the class wins over a base."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if dataclasses.is_dataclass(base):
-            found.update(_parts(base)[1])
+            found.update(_split_docstring(base)[1])
     return found
 
 
-def _parts(kind: type) -> tuple[str, dict[str, str]]:
-    """Return a class's docstring before ``Args``, and the text of each argument by name; both empty without one."""
+def _split_docstring(kind: type) -> tuple[str, dict[str, str]]:
+    """Return a class's docstring before ``Args``, and the text of each argument by name; both empty without any."""
     text = inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
     if text.startswith(f"{kind.__name__}("):  # written by dataclass if there is no docstring
         return "", {}
@@ -104,19 +92,17 @@ def _parts(kind: type) -> tuple[str, dict[str, str]]:
 
 @functools.cache
 def tables_of(kind: type) -> Mapping[str, type]:
-    """Return the nested tables of a settings class: names of fields, and their classes."""
+    """Return the nested tables of a settings class: the fields that are dataclasses, as class by name."""
     hints = get_type_hints(kind)
     found = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
     return {name: hint for name, hint in found.items() if isinstance(hint, type) and dataclasses.is_dataclass(hint)}
 
 
 def setting_texts(kind: type, table: str = "", defaults: Mapping[str, Any] | None = None) -> Iterator[SettingText]:
-    """Describe the settings of a class in the order of its fields, nested tables last.
+    """Yield the settings of the dataclass ``kind`` in the order of its fields, those of nested tables last.
 
-    Args:
-        kind: a settings dataclass.
-        table: dotted key of the table with these settings; empty for the top level.
-        defaults: a learner's own defaults by dotted key; they replace those of the fields.
+    ``table`` is the dotted key of the table with these settings, empty for the top level; ``defaults`` are a learner's
+    own by dotted key and replace those of the fields. Fields with metadata are left out.
     """
     meaning, bounds, acts = meanings(kind), bounds_of(kind), acts_of(kind)
     hints, tables = get_type_hints(kind), tables_of(kind)
@@ -136,7 +122,7 @@ def setting_texts(kind: type, table: str = "", defaults: Mapping[str, Any] | Non
 
 
 def as_toml(value: Any) -> str:
-    """Return a default as in a TOML file; empty for None."""
+    """Return a value as in a TOML file; empty for None. Text is not escaped; in a table, keys are not quoted."""
     if value is None or isinstance(value, bool):
         return "" if value is None else str(value).lower()
     if isinstance(value, float):
@@ -158,7 +144,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def _values(hint: Any) -> str:
-    """Return which values an annotation allows, as "whole number | left out"."""
+    """Return which values a type annotation allows, as "whole number | left out" for ``int | None``."""
     if hint in _WORDS:
         return _WORDS[hint]
     if get_origin(hint) is Literal:

@@ -15,29 +15,29 @@ _CONTROL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def plain(text: str) -> str:
-    """Return a text that is safe for a terminal: control characters, except newlines, become their escape codes."""
+    """Return a text that is safe for a terminal: control characters, except newlines, are written as escape codes."""
     return "".join(
         ascii(letter)[1:-1] if letter != "\n" and category(letter) in _CONTROL else letter for letter in text
     )
 
 
 def tell(line: str) -> None:
-    """Print a message as one line to standard error; ignore a closed or full stream."""
+    """Print a message, its lines joined by spaces, as one line to standard error; ignore a closed or full stream."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"vnetsim: {plain(' '.join(line.splitlines()))}\n")
         sys.stderr.flush()
 
 
-_BENEATH = threading.Lock()
+_REDIRECTED = threading.Lock()
 
 
 @contextlib.contextmanager
 def quiet(panic: type[BaseException]) -> Iterator[None]:
-    """Hold back what is written to descriptor 2 in the block and write it at the end; drop it if ``panic`` is raised.
+    """Hold back all output to descriptor 2 until the end of the block; drop it if the block raises ``panic``.
 
     Does nothing while another thread is in such a block.
     """
-    if not _BENEATH.acquire(blocking=False):  # another thread has redirected the descriptor and will restore it
+    if not _REDIRECTED.acquire(blocking=False):  # another thread has redirected the descriptor and will restore it
         yield
         return
     import tempfile  # noqa: PLC0415 - keeps --help quick
@@ -61,11 +61,11 @@ def quiet(panic: type[BaseException]) -> Iterator[None]:
                 with contextlib.suppress(OSError):
                     os.write(2, b"" if panicked else written.read())
     finally:
-        _BENEATH.release()
+        _REDIRECTED.release()
 
 
 def drop_output() -> None:
-    """Flush standard output; if that fails, redirect it to the null device so that Python can exit without an error."""
+    """Flush standard output; if that fails, redirect it to the null device, so that Python exits without an error."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         return

@@ -64,19 +64,15 @@ def emd(
         raise InputError("emd: solver: pot needs the Python package POT, which is not installed; take auto.")
     cost = _tensor("cost", cost)
     a, b = _tensor("a", a).to(cost.device), _tensor("b", b).to(cost.device)
-    if (
-        min(cost.dim() - 1, a.dim(), b.dim()) < 1
-        or cost.shape[-2:] != (a.shape[-1], b.shape[-1])
-        or 0 in cost.shape[-2:]
-    ):
+    shapes = tuple(a.shape), tuple(b.shape), tuple(cost.shape)
+    scalar = min(cost.dim() - 1, a.dim(), b.dim()) < 1
+    if scalar or cost.shape[-2:] != (a.shape[-1], b.shape[-1]) or 0 in cost.shape[-2:]:
         raise InputError(
-            f"emd: expected shapes (..., n), (..., m) and (..., n, m), got {tuple(a.shape)}, {tuple(b.shape)} and "
-            f"{tuple(cost.shape)}."
+            f"emd: expected shapes (..., n), (..., m) and (..., n, m), got {shapes[0]}, {shapes[1]} and {shapes[2]}."
         )
     try:
         batch = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], cost.shape[:-2])
     except ValueError:
-        shapes = tuple(a.shape), tuple(b.shape), tuple(cost.shape)
         raise InputError(f"emd: the leading dimensions of shapes {shapes} do not broadcast.") from None
     rows, columns = (one.expand(*batch, -1).reshape(-1, one.shape[-1]) for one in (a, b))
     costs = cost.expand(*batch, -1, -1).reshape(-1, *cost.shape[-2:])
@@ -99,7 +95,7 @@ def emd(
 
 
 def _tensor(name: str, given: Tensor | ArrayLike) -> Tensor:
-    """Return an argument as a tensor in float64; InputError if it is no array of numbers."""
+    """Return the argument called ``name`` as a tensor in float64; InputError if it is no array of numbers."""
     try:
         return given.double() if isinstance(given, Tensor) else torch.from_numpy(np.array(given, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError) as error:

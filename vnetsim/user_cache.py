@@ -15,17 +15,13 @@ _DIGEST_BYTES = 32
 
 
 def cache_folder(name: str) -> Path:
-    """Return vnetsim's folder of this name in the user's cache, which may not exist.
-
-    Raises:
-        RuntimeError: the user has no home folder.
-    """
+    """Return vnetsim's folder of this name in the user's cache; it may not exist. RuntimeError if there is no home."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (given if given.is_absolute() else Path.home() / ".cache") / "vnetsim" / name
 
 
 def read_cached(path: Path) -> memoryview | None:
-    """Return the content that ``write_cached`` stored, writable; None if it is missing or damaged.
+    """Return the writable content that ``write_cached`` stored; None if the file is missing, unreadable or damaged.
 
     Sets the file's modification time to now.
     """
@@ -44,13 +40,9 @@ def read_cached(path: Path) -> memoryview | None:
 
 
 def write_cached(path: Path, content: bytes | memoryview, *, limit_bytes: int) -> None:
-    """Write a file atomically, with a checksum.
+    """Write a file and its folder, atomically and with a checksum; OSError if that fails.
 
-    Makes its folder. Then removes files of the folder, those not used for longest first, until the others take at most
-    ``limit_bytes``.
-
-    Raises:
-        OSError: it cannot be written.
+    Then remove least recently used files of the folder until the others take at most ``limit_bytes``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
@@ -66,14 +58,14 @@ def write_cached(path: Path, content: bytes | memoryview, *, limit_bytes: int) -
 
 
 def _digest(name: str, content: bytes | memoryview) -> bytes:
-    """Return a checksum of a file's content and name."""
+    """Return the SHA-256 of a file's name and content."""
     found = hashlib.sha256(name.encode())
     found.update(content)
     return found.digest()
 
 
 def _remove_oldest(folder: Path, limit_bytes: int) -> None:
-    """Remove the least recently used files until the others take at most ``limit_bytes``."""
+    """Remove the least recently used files of a folder until the others take at most ``limit_bytes``."""
     found = []
     for path in folder.iterdir():
         with suppress(OSError):  # another process removed it

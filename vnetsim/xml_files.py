@@ -26,12 +26,8 @@ class EntitiesError(InputError):
 class XmlFile:
     """A file to be read once, plain or gzipped (``.gz``).
 
-    Args:
-        path: the file.
-        start: called at the start of every element with its name and attributes.
-        end: called at the end of every element with its name.
-        text: called with pieces of text.
-        comment: called with every comment.
+    Reading calls ``start`` with name and attributes at the start of every element, ``end`` with the name at its end,
+    ``text`` with pieces of text and ``comment`` with every comment.
     """
 
     def __init__(
@@ -55,15 +51,14 @@ class XmlFile:
 
     @property
     def where(self) -> str:
-        """The file and the current line number, for messages."""
+        """The file and the current line number, as ``path:12``, for messages."""
         return f"{self._path}:{self._parser.CurrentLineNumber}"
 
     def read(self) -> None:
-        """Read the whole file; its content goes only to the functions ``start``, ``end``, ``text`` and ``comment``.
+        """Read the whole file, calling the functions.
 
-        Raises:
-            InputError: it is missing, unreadable, not XML, cut off or damaged, declares entities, or has an unknown
-                encoding.
+        InputError if it is missing, unreadable, not XML, cut off or damaged, or has an unknown encoding; its subclass
+        EntitiesError if it declares entities.
         """
         for _ in self.pieces():
             pass
@@ -71,10 +66,7 @@ class XmlFile:
     def pieces(self) -> Iterator[None]:
         """Read the file in pieces; yield after each piece, when the functions have been called for its content.
 
-        An error is raised only after the yield for the piece that contains it.
-
-        Raises:
-            InputError: see ``read``.
+        Errors as ``read``; malformed XML raises its error only after the yield for its piece.
         """
         path, parser = self._path, self._parser
         try:
@@ -103,5 +95,5 @@ class XmlFile:
             raise InputError(f"{path}: {error}; write the file in UTF-8.") from None
 
     def _refuse(self, *_: object) -> int:
-        """Raise EntitiesError; a handler of the parser."""
+        """Raise EntitiesError; called by the parser at a declaration or use of an entity."""
         raise EntitiesError(f"{self.where}: the file declares XML entities, which are not expanded; remove them.")
