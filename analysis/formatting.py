@@ -14,7 +14,7 @@ NONE = "\u2013"
 """Shown for a missing value."""
 
 MOST_NAMED = 5
-"""Most names in a sentence; it counts the others."""
+"""Most names in a sentence; others are counted."""
 
 MEASURES = ("RMSE", "MAE")
 """Units that name a measure; the label then says what it measures."""
@@ -23,7 +23,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u20
 
 
 def count(value: float) -> str:
-    """Return a value rounded to a whole number, with its digits in groups of three."""
+    """Return a finite value rounded to a whole number, with its digits in groups of three."""
     return f"{round(value):,}".replace(",", THIN).replace("-", "\u2212")
 
 
@@ -42,7 +42,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def si(value: float, unit: str) -> str:
-    """Return ``value`` with an SI prefix, for example ``44.9 MB`` or ``1.11 GFLOP``; a dash if not finite."""
+    """Return ``value`` with three digits and an SI prefix, as ``44.9 MB`` or ``1.11 GFLOP``; a dash if not finite."""
     if not math.isfinite(value) or value == 0:
         return f"{number(value)}{THIN}{unit}"
     rounded = abs(float(f"{value:.2e}"))
@@ -51,17 +51,17 @@ def si(value: float, unit: str) -> str:
 
 
 def byte_scale(most: float) -> tuple[float, str]:
-    """Return divisor and unit for an axis up to ``most`` (B): from B to TB."""
+    """Return divisor and unit, from ``B`` to ``TB``, for an axis of bytes up to ``most`` (B)."""
     return next(((10.0**k, u) for k, u in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")) if most >= 10**k), (1.0, "B"))
 
 
 def quantity(value: float, unit: str) -> str:
-    """Return ``value`` with its unit, without a prefix."""
+    """Return ``value`` with three digits and its unit, which may be empty, without a prefix; a dash if not finite."""
     return f"{number(value)}{THIN}{unit}" if unit else number(value)
 
 
 def percent(fraction: float, digits: int = 1) -> str:
-    """Return a fraction in per cent; a dash if not finite."""
+    """Return a fraction in per cent with ``digits`` decimals; a dash if not finite."""
     return f"{fraction * 100:.{digits}f}{THIN}%".replace("-", "\u2212") if math.isfinite(fraction) else NONE
 
 
@@ -78,12 +78,12 @@ def duration(seconds: float) -> str:
 
 
 def timestamp(text: object) -> str:
-    """Return an ISO date of UTC to the second; empty for an empty value or None."""
+    """Return an ISO date in UTC as ``2025-01-31 12:00:00 UTC``; empty for an empty value or None."""
     return f"{clean(text)[:19].replace('T', ' ')} UTC" if text else ""
 
 
 def plural(value: float, noun: str) -> str:
-    """Return a count with its noun, plural by an "s": ``1 vehicle``, ``12 vehicles``."""
+    """Return a whole number with its noun, with an "s" unless it is 1: ``1 vehicle``, ``12 vehicles``."""
     return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
@@ -98,42 +98,39 @@ def decapitalised(text: str) -> str:
 
 
 def subject(label: str, unit: str) -> str:
-    """Return what is measured, without a unit; a measure such as RMSE comes before the label."""
+    """Return the label without unit; if the unit is a measure, as ``RMSE``, then ``RMSE, label``."""
     return f"{unit}, {decapitalised(label)}" if unit in MEASURES else label
 
 
 def dimension(unit: str) -> str:
-    """Return the unit to write after a number; empty for a measure such as RMSE."""
+    """Return the unit as written after a number; empty if it is a measure, as ``RMSE``."""
     return "" if unit in MEASURES else unit
 
 
 def clean(text: object, limit: int = 60) -> str:
-    """Return ``text``, cut to ``limit``, without control characters and lone surrogates. Markup stays: escape it."""
+    """Return ``text``, cut at the end to ``limit`` letters, unprintable ones as U+FFFD. HTML is not escaped."""
     shown = _printable(text)
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}\u2026"
 
 
 def shortened(text: object, limit: int = 60) -> str:
-    """Return ``text`` like ``clean``, but cut in the middle, because ids often begin alike."""
+    """Return ``text`` as ``clean`` does, but cut in the middle, because ids often begin alike."""
     shown = _printable(text)
     return shown if len(shown) <= limit else f"{shown[: limit // 2]}\u2026{shown[len(shown) - (limit - 1) // 2 :]}"
 
 
 def slugs(names: Sequence[str]) -> list[str]:
-    """Return a file name's part for each name: up to 40 of a-z, 0-9, hyphens, and a number where two are equal."""
+    """Return a distinct part of a file name for each name, in order: up to 40 of a-z, 0-9 and ``-``, then a number."""
     found: list[str] = []
     for name in names:
-        slug = one = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "unnamed"
-        alike = 1
-        while one in found:
-            alike += 1
-            one = f"{slug}-{alike}"
-        found.append(one)
+        slug = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "unnamed"
+        numbered = (slug, *(f"{slug}-{number}" for number in range(2, len(names) + 1)))
+        found.append(next(one for one in numbered if one not in found))
     return found
 
 
 def named(names: Sequence[str], between: str = ", ") -> str:
-    """Return up to five names, joined by ``between``, and the number of others."""
+    """Return up to ``MOST_NAMED`` names, joined by ``between``, and the number of others, as ``a, b and 3 more``."""
     more = f" and {count(len(names) - MOST_NAMED)} more" if len(names) > MOST_NAMED else ""
     return between.join(shortened(name, 90) for name in names[:MOST_NAMED]) + more
 

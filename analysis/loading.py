@@ -33,15 +33,12 @@ MOST_WINDOWS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Samples:
-    """Example images: ``images`` (levels, count, H, W, C) uint8, ``kernels_px`` and ``speeds_mps`` (levels,).
+    """Example images, each blurred at several levels."""
 
-    ``paths`` and ``places`` have the arrays of ``PathFrames`` and ``Sights`` of ``vnetsim.learning`` by name; they are
-    empty if vehicles did not take the images.
-    """
-
-    images: NDArray[np.uint8]
-    kernels_px: NDArray[np.float64]
-    speeds_mps: NDArray[np.float64]
+    images: NDArray[np.uint8]  # shape (levels, count, H, W, C)
+    kernels_px: NDArray[np.float64]  # shape (levels,)
+    speeds_mps: NDArray[np.float64]  # shape (levels,)
+    # arrays of ``vnetsim.learning.PathFrames`` and ``Sights`` by name; empty if vehicles did not take the images
     paths: Mapping[str, NDArray[Any]]
     places: Mapping[str, NDArray[Any]]
 
@@ -73,17 +70,17 @@ class RunData:
 
     @property
     def learning(self) -> bool:
-        """Whether the run trains; False for timing and mobility runs."""
+        """Whether the run trains; False for runs without training and recordings of traffic."""
         return self.manifest.kind == "run"
 
     @property
     def takes_part(self) -> bool:
-        """Whether vehicles were invited to rounds, trained or not."""
+        """Whether the run has rounds, with or without training; False for recordings of traffic."""
         return self.manifest.kind != "mobility"
 
     @property
     def scenario(self) -> str:
-        """File name of the scenario, to show."""
+        """File name of the scenario, without folder and control characters."""
         return clean(Path(self.experiment.scenario.replace("\\", "/")).name)
 
     @property
@@ -99,7 +96,7 @@ class RunData:
 
     @cached_property
     def equipped(self) -> pl.DataFrame:
-        """The windows of equipped vehicles (``traffic.equipped``)."""
+        """The rows of ``windows`` of equipped vehicles, see ``traffic.equipped``."""
         given, ids = self.experiment.traffic, self.windows["vehicle_id"].unique()
         if given.equipped >= 1:
             return self.windows
@@ -118,7 +115,7 @@ class RunData:
 
     @cached_property
     def spent(self) -> pl.DataFrame:
-        """Resources by participation and exchange: ``end_s`` (s), ``bytes`` over the air, ``train_s`` on board (s)."""
+        """A row for each participation, then each exchange: ``end_s``, ``bytes`` over the air, ``train_s`` on board."""
         moved = pl.col("download_bytes") + pl.col("upload_bytes")
         exchanges = self.exchanges.select("end_s", pl.col("bytes").cast(pl.Float64), train_s=pl.lit(0.0))
         return pl.concat([self.participations.select("end_s", moved.alias("bytes"), "train_s"), exchanges])
@@ -130,12 +127,12 @@ class RunData:
 
     @property
     def exchange_plan(self) -> Exchange | None:
-        """The learner's exchange between vehicles; None if it has none."""
+        """The learner's exchange between vehicles; None without such an exchange or a learner."""
         return self.manifest.learner.cost.exchange if self.manifest.learner else None
 
     @property
     def has_angles(self) -> bool:
-        """Whether the targets are steering angles; classes in ``silos`` are then ranges of them."""
+        """Whether the learner predicts steering angles; classes in ``silos`` are then ranges of them."""
         return self.manifest.learner is not None and self.manifest.learner.task.startswith("steering")
 
     @property
@@ -146,16 +143,16 @@ class RunData:
 
 
 def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:
-    """Return ``WINDOW_KEY``, ``exit_s`` and ``columns`` of windows, one row for each key, to join with other tables."""
+    """Return ``WINDOW_KEY``, ``exit_s`` and ``columns`` of windows, the first row for each key, to join with tables."""
     return windows.select(*WINDOW_KEY, "exit_s", *columns).unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
 
 
 def select_for_page(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the table ``metrics`` for a page: of the only model, of the cloud, or means over RSUs.
+    """Return one row per metric and round for a page: of the only model or the cloud, otherwise a mean over RSUs.
 
-    A mean has the aggregator "mean" and the range over the RSUs in the columns ``low`` and ``high``; these are null in
-    other rows. If an RSU has no value after a number of rounds, its last earlier value counts. RSUs close the same
-    round at different times, so the time of a mean is that of its latest value.
+    A mean has the aggregator "mean" and the range over the RSUs in the added columns ``low`` and ``high``, which are
+    null in other rows. If an RSU has no value after a number of rounds, its last earlier value counts. The time of a
+    mean is that of its latest value. Values of RSUs that are not finite are ignored.
     """
     nothing = pl.lit(None, pl.Float64)
     # the spread of the RSUs' models is measured whenever one of them closes a round: keep the last value per round
@@ -178,7 +175,7 @@ def select_for_page(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def load(run: Path) -> RunData:
-    """Read a run directory, finished or not; paths of vehicles stay on disk. InputError if it is none or damaged."""
+    """Read a run directory, finished or not, except paths of vehicles; InputError if it is none or damaged."""
     directory = RunDirectory(run)
     manifest = directory.manifest_record()
     if not manifest.rsus:
@@ -196,9 +193,9 @@ def load(run: Path) -> RunData:
         recorded = paths.collect(lambda rows: rows.select(pl.len())).item()
         if manifest.kind == "mobility":  # other tables refer to the windows of all vehicles
             every = max(1, -(-recorded // MOST_WINDOWS))
-        tables["windows"] = paths.collect(lambda rows: _loaded_windows(rows, every))
+        tables["windows"] = paths.collect(lambda rows: _select_windows(rows, every))
         if recorded and tables["windows"].is_empty():  # there are only few vehicles
-            every, tables["windows"] = 1, paths.collect(lambda rows: _loaded_windows(rows, 1))
+            every, tables["windows"] = 1, paths.collect(lambda rows: _select_windows(rows, 1))
     tables["lanes"] = tables.pop("map")
     tables["measured"] = tables.pop("metrics")
     return RunData(
@@ -214,16 +211,16 @@ def load(run: Path) -> RunData:
 
 
 def _samples(arrays: Mapping[str, NDArray[Any]]) -> Samples:
-    """Sort the arrays of ``samples.npz`` by the prefix of their names (``path_``, ``place_``) into ``Samples``."""
-    parts: dict[str, dict[str, NDArray[Any]]] = {"path": {}, "place": {}, "": {}}
+    """Return the arrays of ``samples.npz`` as ``Samples``; names lose the prefixes ``path_`` and ``place_``."""
+    parts: dict[str, dict[str, NDArray[Any]]] = {"path_": {}, "place_": {}, "": {}}
     for name, array in arrays.items():
-        kind, _, field = name.partition("_")
-        parts[kind if kind in parts else ""][field if kind in parts else name] = array
-    return Samples(**parts[""], paths=parts["path"], places=parts["place"])
+        prefix = next(one for one in parts if name.startswith(one))
+        parts[prefix][name.removeprefix(prefix)] = array
+    return Samples(**parts[""], paths=parts["path_"], places=parts["place_"])
 
 
-def _loaded_windows(rows: pl.LazyFrame, every: int) -> pl.LazyFrame:
-    """Return the columns of ``RunData.windows``, for the windows of one in ``every`` vehicles."""
+def _select_windows(rows: pl.LazyFrame, every: int) -> pl.LazyFrame:
+    """Return ``RunData.windows`` from the whole table: some columns, of the windows of one in ``every`` vehicles."""
     found = rows.select(*_WINDOW_COLUMNS, *_WINDOW_WORDS).with_row_index("row")
     if every > 1:
         found = found.filter(pl.col("vehicle_id").hash(0) % every == 0)
@@ -234,62 +231,54 @@ def _loaded_windows(rows: pl.LazyFrame, every: int) -> pl.LazyFrame:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curve:
-    """One declared metric over rounds; ``value`` is in the declared unit (a fraction for ``%``).
-
-    ``group`` is the title of the figure that it shares with others, or empty; ``result`` is True for a headline number.
-    ``round`` is the number of rounds before each value, and ``time_s`` its simulated time (s), not finite if unknown.
-    ``low`` and ``high`` are the range over the RSUs' models; NaN for a single model.
-    """
+    """One declared metric over rounds."""
 
     label: str
     unit: str
     caption: str
-    group: str
-    result: bool
-    round: NDArray[np.int64]
-    time_s: NDArray[np.float64]
-    value: NDArray[np.float64]
-    low: NDArray[np.float64]
+    group: str  # title of the figure that it shares with others, or empty
+    result: bool  # whether it is a headline number
+    round: NDArray[np.int64]  # number of rounds before each value
+    time_s: NDArray[np.float64]  # simulated time of each value (s), not finite if unknown
+    value: NDArray[np.float64]  # in ``unit``; a fraction if that is ``%``
+    low: NDArray[np.float64]  # the range over the RSUs' models; NaN for a single model
     high: NDArray[np.float64]
 
     def words(self, value: float) -> str:
-        """Return a value with its unit."""
+        """Return a value of the curve with its unit; a fraction in per cent if the unit is ``%``."""
         return percent(value) if self.unit == "%" else quantity(value, clean(self.unit, 12))
 
     def quantity(self, value: float) -> str:
-        """Return a value with its unit; a unit that names a measure, such as RMSE, is left out: the title has it."""
+        """Return a value as ``words`` does, but without a unit that names a measure, such as RMSE: the title has it."""
         return percent(value) if self.unit == "%" else quantity(value, clean(dimension(self.unit), 12))
 
 
 def moved_bytes(spent: pl.DataFrame, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bytes over the air of all that had ended by each time (s); ``spent`` is ``RunData.spent``."""
+    """Return the bytes over the air of all rows of ``RunData.spent`` that had ended by each time (s)."""
     rows = spent.sort("end_s")
     sums = np.concatenate([[0.0], rows["bytes"].cum_sum().to_numpy()])
     return np.asarray(sums[np.searchsorted(rows["end_s"].to_numpy(), time_s, side="right")], np.float64)
 
 
 def curves(run: RunData) -> list[Curve]:
-    """Return the declared series with a finite value, in order; then the training loss, unless a series is that."""
-    result = []
-    names = set()
+    """Return the finite values of each declared metric that has any, in order; then the training loss, if not among."""
+    result, finite = [], run.metrics.filter(pl.col("value").is_finite())
     for series in run.manifest.series:
-        names.add(series.name)
-        rows = run.metrics.filter((pl.col("name") == series.name) & pl.col("value").is_finite()).sort(
-            "round", maintain_order=True
-        )
+        rows = finite.filter(pl.col("name") == series.name).sort("round", maintain_order=True)
         if not rows.is_empty():
             result.append(_curve(series, rows))
     loss = pl.col("loss")
     losses = run.rounds.filter(loss.is_finite()).group_by(pl.col("round") + 1)
     ends = losses.agg(time_s=pl.col("close_s").max(), value=loss.mean(), low=loss.min(), high=loss.max()).sort("round")
-    if not names & {"loss", "train_loss", "training_loss"} and not ends.is_empty():
+    declared = any(series.name in ("loss", "train_loss", "training_loss") for series in run.manifest.series)
+    if not declared and not ends.is_empty():
         caption = "Mean training loss of the aggregated updates."
         result.append(_curve(Series(name="loss", label="training loss", caption=caption, result=True), ends))
     return result
 
 
 def _curve(series: Series, rows: pl.DataFrame) -> Curve:
-    """Return a series as a curve; names from outside are cleaned for display."""
+    """Return a metric as a curve; ``rows`` has the columns round, time_s, value, low, high. Cleans its texts."""
     points = ("round", "time_s", "value", "low", "high")
     return Curve(
         label=clean(series.label or series.name, 40),

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import matplotlib.backends.backend_svg  # registers the SVG canvas that savefig looks up
 import matplotlib.figure
@@ -90,7 +90,7 @@ class Figure(matplotlib.figure.Figure):
 
 @contextmanager
 def print_style() -> Iterator[dict[str, bytes]]:
-    """Context in which figures are drawn for print; yields a dict, to which ``to_svg`` adds each as PDF by name."""
+    """Draw the figures of the block for print; yield a dict to which ``to_svg`` adds each figure's PDF by name."""
     pdfs: dict[str, bytes] = {}
     token = _PDFS.set(pdfs)
     try:
@@ -113,17 +113,17 @@ class Panel:
 
     @property
     def shown(self) -> str:
-        """The part of the caption that is always visible."""
+        """The part of the caption that is always visible: its first line."""
         return self.caption.partition("\n")[0]
 
     @property
     def folded(self) -> str:
-        """The rest of the caption."""
+        """The rest of the caption, after its first line break; may be empty."""
         return self.caption.partition("\n")[2]
 
     @property
     def drawings(self) -> dict[str, str]:
-        """SVG documents of the panel by file name without suffix; the first is empty if there is no figure."""
+        """SVG documents of the panel by file name without suffix, ``svg`` first, which may be empty."""
         return {self.name: self.svg} | {f"{self.name}-{what}": svg for what, svg in self.against}
 
 
@@ -134,15 +134,13 @@ Drawn = tuple[matplotlib.figure.Figure | None, str]
 def panel(
     name: str, title: str, *, wide: bool = False, dpi: int = 200
 ) -> Callable[[Callable[[Source], Drawn]], Callable[[Source], Panel]]:
-    """Decorate a function that draws a figure from a source, so that it returns a ``Panel``.
+    """Return a decorator: a function that returns a figure and its caption then returns a ``Panel``.
 
-    The panel has no figure, only the caption, if the function returns None as its figure. For ``name``, ``title`` and
-    ``wide`` see ``Panel``; ``dpi`` is the resolution of the parts of the figure that are drawn as pixels.
+    If the function returns None as its figure, the panel has only the caption. For ``name``, ``title`` and ``wide`` see
+    ``Panel``; ``dpi`` is the resolution of the parts of the figure that are drawn as pixels.
     """
 
     def decorate(draw: Callable[[Source], Drawn]) -> Callable[[Source], Panel]:
-        """Return a function that draws a Panel; its ``svg`` is empty if ``draw`` returns no figure."""
-
         @wraps(draw)
         def draw_panel(source: Source) -> Panel:
             figure, caption = draw(source)
@@ -156,9 +154,9 @@ def panel(
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Context for figures in the report's style; ``matplotlibrc`` is ignored: an untrusted one could run LaTeX."""
+    """Draw the figures of the block in the report's style, whatever the user's ``matplotlibrc``, then restore it."""
     with rc_context():
-        rc_file(_SETTINGS)  # resets all other settings to defaults
+        rc_file(_SETTINGS)  # resets all other settings to defaults: an untrusted matplotlibrc could run LaTeX
         rcParams.update({} if _PDFS.get() is None else _PRINT_SETTINGS)
         yield
 
@@ -171,7 +169,7 @@ def axes(
     bottom: float = 0.48,
     top: float = 0.12,
 ) -> Axes:
-    """Add axes with fixed margins in inches; no layout is computed, which is fast and reproducible."""
+    """Add axes to a figure, with fixed margins (inches), and return them; also fixes the place of the y label."""
     width, height = figure.get_size_inches()
     inner_width, inner_height = width - left - right, height - bottom - top
     ax = figure.add_axes((left / width, bottom / height, inner_width / width, inner_height / height))
@@ -180,25 +178,28 @@ def axes(
 
 
 def drawing(width: float, height: float, **margins: float) -> tuple[Figure, Axes]:
-    """Return a figure of a size (inches) and its only axes; ``margins`` (inches) as for ``axes``."""
+    """Return a new figure of a size (inches) and its only axes; ``margins`` (inches) as for ``axes``."""
     figure = Figure((width, height))
     return figure, axes(figure, **margins)
 
 
 def legend(ax: Axes, columns: int = 4, handles: Sequence[Any] | None = None) -> None:
-    """Put a legend with a number of columns above the axes; ``handles`` replace the entries of the drawn objects."""
+    """Put a legend above the axes; ``handles`` replace the entries of the drawn objects, which None shows."""
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)
 
 
 def named_rows(ax: Axes, labels: Sequence[str], *, top: float = -0.5) -> None:
-    """Label rows 0, 1, ... at the left, the first at the top; ``top`` is the upper end of the axis."""
+    """Label the rows y = 0, 1, ... at the left, and let y grow downwards from ``top``."""
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 0.5, top)
     ax.tick_params(axis="y", length=0)
 
 
 def stacked_rows(ax: Axes, names: Sequence[str], layers: Iterable[tuple[NDArray[np.float64], str, str]]) -> float:
-    """Draw stacked horizontal bars; a layer is values (rows,), label, colour. Return the length of the longest row."""
+    """Draw a stacked horizontal bar for each of ``names``, the first on top; return the length of the longest.
+
+    A layer is the values of all rows, a label and a colour.
+    """
     before = np.zeros(len(names))
     for values, words, colour in layers:
         ax.barh(range(len(names)), values, 0.7, before, color=colour, label=words)
@@ -209,7 +210,7 @@ def stacked_rows(ax: Axes, names: Sequence[str], layers: Iterable[tuple[NDArray[
 
 
 def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], label: str) -> None:
-    """Draw a filled histogram as one path with white borders between bars, and set the vertical axis."""
+    """Draw a filled histogram of ``values`` between ``edges``, and let the vertical axis begin at 0."""
     counts, _ = np.histogram(values, edges)
     ax.stairs(counts, edges, fill=True, color=PALE_BLUE, label=label)
     ax.vlines(edges[1:-1], 0, np.minimum(counts[1:], counts[:-1]), color="white", linewidth=0.6)
@@ -217,14 +218,14 @@ def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64],
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def group_digits(ax: Axes, axis: str = "y") -> None:
-    """Format the whole numbers of one axis, ``x`` or ``y``, in groups of three digits."""
+def group_digits(ax: Axes, axis: Literal["x", "y"] = "y") -> None:
+    """Write the whole numbers of one axis in groups of three digits."""
     target = ax.yaxis if axis == "y" else ax.xaxis
     target.set_major_formatter(lambda value, _: count(value) if value == round(value) else f"{value:g}")
 
 
 def to_svg(figure: matplotlib.figure.Figure, name: str, dpi: int = 200) -> str:
-    """Return the figure as SVG, the same bytes each time, ids unique by ``name``; within ``print_style`` add a PDF."""
+    """Return the figure as an SVG document with ids unique by ``name``; within ``print_style`` also save its PDF."""
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
         # the reader's fonts draw the glyphs that DejaVu lacks
@@ -241,7 +242,7 @@ def to_svg(figure: matplotlib.figure.Figure, name: str, dpi: int = 200) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeAxis:
-    """An axis of simulated time from ``begin_s`` (s) on; ``seconds`` is the length of its unit (s)."""
+    """An axis of simulated time in a unit of ``seconds`` (s), which is 0 at ``begin_s`` (s)."""
 
     seconds: float
     unit: str
@@ -249,18 +250,18 @@ class TimeAxis:
 
     @property
     def label(self) -> str:
-        """The axis label; a begin other than 0 is given as h:mm:ss."""
+        """The axis label, with the unit and, if it is not 0, the begin as h:mm:ss."""
         if self.begin_s == 0:
             return f"simulated time ({self.unit})"
         begin = round(self.begin_s)
         return f"simulated time since {begin // 3600}:{begin % 3600 // 60:02d}:{begin % 60:02d} ({self.unit})"
 
     def of(self, time_s: Any) -> Any:
-        """Return the axis value of a simulated time (s), a number or an array."""
+        """Return the position on the axis of simulated times (s), a number or an array."""
         return (time_s - self.begin_s) / self.seconds
 
 
 def time_axis(span_s: float, begin_s: float = 0.0) -> TimeAxis:
-    """Return an axis with a unit that suits a time span (s), counted from ``begin_s`` (s)."""
+    """Return an axis that counts from ``begin_s`` (s), in s, min or h as suits a span of ``span_s`` (s)."""
     seconds, unit = (1.0, "s") if span_s <= 300 else (60.0, "min") if span_s <= 4 * 3600 else (3600.0, "h")
     return TimeAxis(seconds=seconds, unit=unit, begin_s=begin_s)
