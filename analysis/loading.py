@@ -202,7 +202,7 @@ def load(run: Path) -> RunData:
         manifest=manifest,
         experiment=experiment,
         experiment_text=text,
-        samples=_samples(directory.read_arrays("samples.npz")) if directory.holds("samples.npz") else None,
+        samples=_to_samples(directory.read_arrays("samples.npz")) if directory.holds("samples.npz") else None,
         paths=paths,
         every=every,
         recorded=recorded,
@@ -210,7 +210,7 @@ def load(run: Path) -> RunData:
     )
 
 
-def _samples(arrays: Mapping[str, NDArray[Any]]) -> Samples:
+def _to_samples(arrays: Mapping[str, NDArray[Any]]) -> Samples:
     """Return the arrays of ``samples.npz`` as ``Samples``; names lose the prefixes ``path_`` and ``place_``."""
     parts: dict[str, dict[str, NDArray[Any]]] = {"path_": {}, "place_": {}, "": {}}
     for name, array in arrays.items():
@@ -261,23 +261,23 @@ def moved_bytes(spent: pl.DataFrame, time_s: NDArray[np.float64]) -> NDArray[np.
 
 
 def curves(run: RunData) -> list[Curve]:
-    """Return the finite values of each declared metric that has any, in order; then the training loss, if not among."""
+    """Return a curve for each declared metric with a finite value, in order, then for the loss if not declared."""
     result, finite = [], run.metrics.filter(pl.col("value").is_finite())
     for series in run.manifest.series:
         rows = finite.filter(pl.col("name") == series.name).sort("round", maintain_order=True)
         if not rows.is_empty():
-            result.append(_curve(series, rows))
+            result.append(_to_curve(series, rows))
     loss = pl.col("loss")
     losses = run.rounds.filter(loss.is_finite()).group_by(pl.col("round") + 1)
     ends = losses.agg(time_s=pl.col("close_s").max(), value=loss.mean(), low=loss.min(), high=loss.max()).sort("round")
     declared = any(series.name in ("loss", "train_loss", "training_loss") for series in run.manifest.series)
     if not declared and not ends.is_empty():
         caption = "Mean training loss of the aggregated updates."
-        result.append(_curve(Series(name="loss", label="training loss", caption=caption, result=True), ends))
+        result.append(_to_curve(Series(name="loss", label="training loss", caption=caption, result=True), ends))
     return result
 
 
-def _curve(series: Series, rows: pl.DataFrame) -> Curve:
+def _to_curve(series: Series, rows: pl.DataFrame) -> Curve:
     """Return a metric as a curve; ``rows`` has the columns round, time_s, value, low, high. Cleans its texts."""
     points = ("round", "time_s", "value", "low", "high")
     return Curve(

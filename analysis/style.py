@@ -196,10 +196,7 @@ def named_rows(ax: Axes, labels: Sequence[str], *, top: float = -0.5) -> None:
 
 
 def stacked_rows(ax: Axes, names: Sequence[str], layers: Iterable[tuple[NDArray[np.float64], str, str]]) -> float:
-    """Draw a stacked horizontal bar for each of ``names``, the first on top; return the length of the longest.
-
-    A layer is the values of all rows, a label and a colour.
-    """
+    """Draw a stacked bar for each name, the first on top, from layers (values, label, colour); return the longest."""
     before = np.zeros(len(names))
     for values, words, colour in layers:
         ax.barh(range(len(names)), values, 0.7, before, color=colour, label=words)

@@ -41,6 +41,7 @@ def hear_signals() -> None:
     interrupted: list[int] = []  # numbers of the signals so far
 
     def interrupt(number: int, _: object) -> None:
+        """Raise KeyboardInterrupt for a first signal or Ctrl-C; ignore others. A handler of ``signal.signal``."""
         # not signal.SIG_IGN from here on: signals that arrive together are handled one after the other
         if number == signal.SIGINT or not interrupted:
             interrupted.append(number)

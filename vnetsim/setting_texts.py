@@ -112,8 +112,8 @@ def setting_texts(kind: type, table: str = "", defaults: Mapping[str, Any] | Non
             yield SettingText(
                 key=key,
                 meaning=meaning.get(field.name, ""),
-                values=_values(hints[field.name]),
-                default=as_toml(defaults[key]) if defaults and key in defaults else _default(field),
+                values=_describe_values(hints[field.name]),
+                default=as_toml(defaults[key]) if defaults and key in defaults else _default_text(field),
                 within=bounds.get(field.name),
                 acts=f"acts with {' and '.join(map(str, acts[field.name]))}" if field.name in acts else "",
             )
@@ -136,14 +136,14 @@ def as_toml(value: Any) -> str:
     return str(value)
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
+def _default_text(field: dataclasses.Field[Any]) -> str:
     """Return a field's default as in a TOML file; ``MISSING`` if it has none."""
     if field.default is not dataclasses.MISSING:
         return as_toml(field.default)
     return MISSING if field.default_factory is dataclasses.MISSING else as_toml(field.default_factory())
 
 
-def _values(hint: Any) -> str:
+def _describe_values(hint: Any) -> str:
     """Return which values a type annotation allows, as "whole number | left out" for ``int | None``."""
     if hint in _WORDS:
         return _WORDS[hint]
@@ -151,5 +151,5 @@ def _values(hint: Any) -> str:
         return " | ".join(map(str, get_args(hint)))
     inner = [part for part in get_args(hint) if part is not NoneType]
     if NoneType in get_args(hint):
-        return " | ".join([*map(_values, inner), "left out"])
+        return " | ".join([*map(_describe_values, inner), "left out"])
     return "table" if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping) else str(hint)

@@ -62,8 +62,8 @@ def emd(
         raise InputError(f"emd: solver: must be one of {', '.join(get_args(Solver))}, got {solver!r}.")
     if solver == "pot" and not find_spec("ot"):
         raise InputError("emd: solver: pot needs the Python package POT, which is not installed; take auto.")
-    cost = _tensor("cost", cost)
-    a, b = _tensor("a", a).to(cost.device), _tensor("b", b).to(cost.device)
+    cost = _to_tensor("cost", cost)
+    a, b = _to_tensor("a", a).to(cost.device), _to_tensor("b", b).to(cost.device)
     shapes = tuple(a.shape), tuple(b.shape), tuple(cost.shape)
     scalar = min(cost.dim() - 1, a.dim(), b.dim()) < 1
     if scalar or cost.shape[-2:] != (a.shape[-1], b.shape[-1]) or 0 in cost.shape[-2:]:
@@ -94,7 +94,7 @@ def emd(
     return (costs * plans).sum((1, 2)).view(batch), plans.view(*batch, *cost.shape[-2:])
 
 
-def _tensor(name: str, given: Tensor | ArrayLike) -> Tensor:
+def _to_tensor(name: str, given: Tensor | ArrayLike) -> Tensor:
     """Return the argument called ``name`` as a tensor in float64; InputError if it is no array of numbers."""
     try:
         return given.double() if isinstance(given, Tensor) else torch.from_numpy(np.array(given, dtype=np.float64))

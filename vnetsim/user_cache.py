@@ -21,10 +21,7 @@ def cache_folder(name: str) -> Path:
 
 
 def read_cached(path: Path) -> memoryview | None:
-    """Return the writable content that ``write_cached`` stored; None if the file is missing, unreadable or damaged.
-
-    Sets the file's modification time to now.
-    """
+    """Return what ``write_cached`` stored, writable, and record the use; None if it is missing or damaged."""
     try:
         with path.open("rb") as file:
             stored = memoryview(bytearray(os.fstat(file.fileno()).st_size))
@@ -35,7 +32,7 @@ def read_cached(path: Path) -> memoryview | None:
     if stored[:_DIGEST_BYTES] != _digest(path.name, content):
         return None
     with suppress(OSError):
-        os.utime(path)
+        os.utime(path)  # the time by which write_cached finds the least recently used files
     return content
 
 

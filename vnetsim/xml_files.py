@@ -55,11 +55,7 @@ class XmlFile:
         return f"{self._path}:{self._parser.CurrentLineNumber}"
 
     def read(self) -> None:
-        """Read the whole file, calling the functions.
-
-        InputError if it is missing, unreadable, not XML, cut off or damaged, or has an unknown encoding; its subclass
-        EntitiesError if it declares entities.
-        """
+        """Read the whole file; InputError if it is missing, unreadable or no intact XML, EntitiesError for entities."""
         for _ in self.pieces():
             pass
 
@@ -87,8 +83,7 @@ class XmlFile:
         except FileNotFoundError:
             raise InputError(f"{path}: no such file.") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            message = f"{path}: damaged or cut off in the middle of the gzip stream: {error}."
-            raise InputError(message) from error
+            raise InputError(f"{path}: damaged or cut off in the middle of the gzip stream: {error}.") from error
         except OSError as error:
             raise InputError(f"{path}: unreadable: {error.strerror or error}.") from error
         except (LookupError, ValueError) as error:  # the parser does not know the encoding

@@ -75,9 +75,9 @@ def test_a_replay_finds_the_net_of_its_recording_unless_it_changed(tmp_path, mon
     recorded[again] = {"inputs": input_hashes([str(windows)])}
     monkeypatch.setattr(drives.RunDirectory, "manifest", lambda run: recorded[run.path])
     experiment = Experiment(scenario=str(again)).with_values({"data.name": "drive"})
-    assert drives._net_of(experiment, []) == net, "a replay of a replay"
+    assert drives._find_net(experiment, []) == net, "a replay of a replay"
     experiment = experiment.with_values({"scenario": str(tmp_path)})
-    assert drives._net_of(experiment, []) == net
+    assert drives._find_net(experiment, []) == net
     net.write_text(NET.replace("90,0", "91,0"))
     with pytest.raises(InputError, match=r"^data\.name: 'drive': .*b\.net\.xml changed or is gone since the traffic"):
-        drives._net_of(experiment, [])
+        drives._find_net(experiment, [])

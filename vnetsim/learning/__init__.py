@@ -122,7 +122,7 @@ class Participant(Peer):
 
     @property
     def started(self) -> tuple[str | int, ...]:
-        """Key of its random draws, equal for every aggregator that its update reaches: (round,) or its base model."""
+        """Key of its random draws, whichever aggregator gets its update: (round,) or, with several, its base model."""
         return (self.round,) if self.base.aggregator == AGGREGATOR else self.base
 
     def steps_of(self, steps: int) -> int:

@@ -83,10 +83,7 @@ def all_finite(groups: Sequence[Collection[Any]]) -> list[bool]:
 
 
 def largest_modulus(group: Collection[Any]) -> Any:
-    """Return the largest modulus of all values as a float64 tensor of shape () on the device of the first tensor.
-
-    Integer tensors are ignored. NaN if a value is NaN; 0 without values.
-    """
+    """Return the largest modulus of all float values, a float64 tensor () on their device: NaN for NaN, 0 for none."""
     import torch  # noqa: PLC0415
 
     tensors = [one for one in group if (one.is_floating_point() or one.is_complex()) and one.numel()]

@@ -48,11 +48,10 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
             raise
         raise RunError(f"{error} Lower learning.batch or take a smaller learning.encoder.") from error
     if len(updates) != len(participants):
-        raise _fault(learner, when, f"train returned {len(updates)} updates for {len(participants)} participants")
+        raise _make_error(learner, when, f"train returned {len(updates)} updates for {len(participants)} participants")
     for update, participant in zip(updates, participants, strict=True):
-        problem = _update_problem(update, participant, updates[0], model)
-        if problem:
-            raise _fault(learner, f"{when} at vehicle '{participant.vehicle_id}'", problem)
+        if problem := _update_problem(update, participant, updates[0], model):
+            raise _make_error(learner, f"{when} at vehicle '{participant.vehicle_id}'", problem)
     finite = all_finite([list(update.state.values()) if update.finite else [] for update in updates])
     return [
         update if fine and update.finite and math.isfinite(update.loss) else replace(update, finite=False)
@@ -94,16 +93,16 @@ def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, in
     """
     result = learner.aggregate(updates) if into == AGGREGATOR else learner.aggregate(updates, into)
     if not isinstance(result, Aggregation):
-        raise _fault(learner, when, f"it returned {result!r:.80}, expected an Aggregation")
+        raise _make_error(learner, when, f"it returned {result!r:.80}, expected an Aggregation")
     if len(result.weights) != len(updates):
-        raise _fault(learner, when, f"aggregate returned {len(result.weights)} weights for {len(updates)} updates")
+        raise _make_error(learner, when, f"aggregate returned {len(result.weights)} weights for {len(updates)} updates")
     for update, weight in zip(updates, result.weights, strict=True):
         if not (_is_number(weight) and math.isfinite(weight) and weight >= 0):
             who = f"{when} at vehicle '{update.participant.vehicle_id}'"
-            raise _fault(learner, who, f"its weight is {weight}, expected a finite number of at least 0")
+            raise _make_error(learner, who, f"its weight is {weight}, expected a finite number of at least 0")
     total = math.fsum(result.weights)
     if total != 0 and abs(total - 1) > SUM_TOLERANCE:
-        raise _fault(learner, when, f"its weights sum to {total:.9g}, expected 1, or 0 where the model is kept")
+        raise _make_error(learner, when, f"its weights sum to {total:.9g}, expected 1, or 0 where the model is kept")
     exchanges = {f"exchange from '{a}' to '{b}'": value for (a, b), value in result.exchanges.items()}
     finite_metrics(learner, {**result.metrics, **exchanges}, when)
     return result
@@ -112,7 +111,7 @@ def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, in
 def finite_metrics(learner: Learner, metrics: Any, when: str) -> dict[str, float]:
     """Return metrics as floats; NotFiniteError for one that is no finite number, RunError if they are no mapping."""
     if not isinstance(metrics, Mapping):
-        raise _fault(learner, when, f"it returned {metrics!r:.80}, expected a mapping of numbers by name")
+        raise _make_error(learner, when, f"it returned {metrics!r:.80}, expected a mapping of numbers by name")
     for name, value in metrics.items():
         if not (_is_number(value) and math.isfinite(value)):
             problem = f"its '{name}' is {value!r}; what is no finite number is to be left out"
@@ -137,6 +136,6 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, str)
 
 
-def _fault(learner: Learner, when: str, problem: str) -> RunError:
-    """Return, not raise, the error for a learner that breaks the protocol."""
+def _make_error(learner: Learner, when: str, problem: str) -> RunError:
+    """Return (not raise) the RunError of a learner that breaks the protocol; ``when`` is as "in train in round 3"."""
     return RunError(f"learner '{learner.name}' failed {when}: {problem}.")

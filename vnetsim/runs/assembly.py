@@ -47,7 +47,7 @@ class Assembly:
 
     @property
     def plugin_by_table(self) -> dict[str, ResolvedPlugin]:
-        """All plug-ins of the run, except those that are the default, by the name of their settings table."""
+        """The plug-ins of the run by the name of their settings table: learner, simulation, ``others`` and source."""
         source = {} if self.source is None else {"source": self.source}
         return {LEARNERS.table: self.learner, **self.simulation.chosen, **self.others, **source}
 
@@ -101,6 +101,8 @@ class Assembly:
     def record(self) -> dict[str, Any]:
         """The manifest's entries on learner defaults, plug-ins, computers of vehicles, and power of radio units (W)."""
         compute = self.experiment.compute
+        shares = [("", preset, share) for preset, share in compute.shares.items()]
+        shares += [(name, preset, 1.0) for name, preset in sorted(compute.by_type.items())]
         own = {table: other.record for table, other in {**self.simulation.chosen, **self.others}.items()}
         return {
             "learner_defaults": learner_defaults(self.learner.found),
@@ -114,10 +116,7 @@ class Assembly:
                     "watts": COMPUTERS[preset].watts,
                     "vehicle_type": vehicle_type,
                 }
-                for vehicle_type, preset, share in (
-                    *(("", preset, share) for preset, share in compute.shares.items()),
-                    *((name, preset, 1.0) for name, preset in sorted(compute.by_type.items())),
-                )
+                for vehicle_type, preset, share in shares
             ],
             "radio_unit_w": {"sending": TRANSMIT_W, "receiving": RECEIVE_W},
         }
@@ -216,9 +215,8 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
     experiment = with_absolute_paths(experiment)
     if is_sumo(experiment.scenario):
         experiment = check_scenario_files(experiment)
-    source = None
-    if names_source(experiment.scenario):
-        source = resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
+    name = experiment.scenario
+    source = resolve_plugin(TRAFFIC_SOURCES, experiment.source, name) if names_source(name) else None
     chosen_learner = resolve_plugin(LEARNERS, experiment.learning, experiment.learner, found=learner)
     if experiment.topology.kind != "single":
         require_several_models(chosen_learner.found, f"topology.kind = '{experiment.topology.kind}'")

@@ -129,10 +129,10 @@ class Checkpoint:
         rounds = [asdict(finished) for finished in progress.rounds[in_blocks:]]
         entries = {"initial": dict(progress.initial), "rounds": rounds, "blocks": blocks}
         record = json.dumps({**entries, "state": main, "parts": names}).encode()
-        self._run.put({**files, _PROGRESS: record}, remove=self._unused({main, *names.values()}))
+        self._run.put({**files, _PROGRESS: record}, remove=self._find_unused({main, *names.values()}))
         self._parts = {owner: (parts[owner], names[owner]) for owner in parts}
 
-    def _unused(self, used: set[str]) -> list[str]:
+    def _find_unused(self, used: set[str]) -> list[str]:
         """Return the paths, from the run directory, of state files whose names are not in ``used``."""
         return [f"{FOLDER}/{path.name}" for path in self.folder.glob("*.safetensors") if path.name not in used]
 
@@ -159,7 +159,7 @@ class Checkpoint:
                 raise InputError(f"{error} It belongs to the checkpoint: without it, {_CURE}") from error
             except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
                 raise InputError(f"{self.folder / name}: unreadable checkpoint: {error}; {_CURE}") from error
-        self._run.put({}, remove=self._unused({Path(name).name for name in names}))  # left by a kill during save
+        self._run.put({}, remove=self._find_unused({Path(name).name for name in names}))  # left by a kill during save
         return TrainingHistory(initial=record.initial, rounds=tuple(rounds)), state
 
     def _read(self, name: str, kind: type[T]) -> T:

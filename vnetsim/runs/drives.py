@@ -41,7 +41,7 @@ def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraf
     quiet = experiment.with_values({"traffic.gui": False})
     traffic = open_traffic(quiet, repeat=False, source=assembly.source)
     try:
-        net = _net_of(experiment, traffic.info.inputs)
+        net = _find_net(experiment, traffic.info.inputs)
         binder, own = SiloBinder(experiment.silos, traffic.rsus), dict[str, int]()
         rsus = {rsu.id: rsu for rsu in traffic.rsus}
         silo_of = dict[VehiclePath, int]()  # in order of entry
@@ -69,7 +69,7 @@ def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraf
     return RecordedTraffic(net=net, drives=[drive_of[path] for path in silo_of if path in drive_of])
 
 
-def _net_of(experiment: Experiment, inputs: Iterable[str]) -> Path:
+def _find_net(experiment: Experiment, inputs: Iterable[str]) -> Path:
     """Return the net file among ``inputs`` of the traffic or, in a replay, of the recording; InputError for none."""
     kind, folder, digests = kind_of(experiment.scenario), Path(experiment.scenario), dict[str, str]()
     if kind is not None and kind.name == "replay":

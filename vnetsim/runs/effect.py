@@ -73,11 +73,11 @@ def facts_of(
 
 def find_idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -> dict[str, str]:
     """Return those of the dotted ``keys`` that have no effect, sorted, with why; ``facts`` not given count as true."""
-    known = {**_facts(assembly), **facts}
-    values, acts = leaves(to_plain(assembly.experiment)), dict(_conditions(Experiment))
+    known = {**_find_facts(assembly), **facts}
+    values, acts = leaves(to_plain(assembly.experiment)), dict(_list_conditions(Experiment))
     for table, plugin in assembly.plugin_by_table.items():
         values |= leaves(plugin.spelt_out, (table,))
-        acts |= _conditions(type(plugin.settings), table)
+        acts |= _list_conditions(type(plugin.settings), table)
     lacking: dict[str, str] = {}
     for key in sorted(keys):
         for one in (*acts.get(key, ()), *acts.get(key.partition(".")[0], ())):
@@ -94,7 +94,7 @@ def refuse_idle(lacking: Mapping[str, str], where: str = "") -> None:
         raise InputError(f"{where}{key}: {why}")
 
 
-def _facts(assembly: Assembly) -> dict[str, bool]:
+def _find_facts(assembly: Assembly) -> dict[str, bool]:
     """Return by ``Acts.key`` whether a traffic source and the backhaul are used, and what pace and data set need."""
     given = assembly.experiment
     sends_on = given.handover.policy not in ("drop", "multi")
@@ -107,10 +107,10 @@ def _facts(assembly: Assembly) -> dict[str, bool]:
     return found
 
 
-def _conditions(kind: type, table: str = "") -> Iterator[tuple[str, tuple[Acts, ...]]]:
+def _list_conditions(kind: type, table: str = "") -> Iterator[tuple[str, tuple[Acts, ...]]]:
     """Yield dotted key and conditions of each conditional setting of a class; ``table`` is the class's dotted key."""
     dot = f"{table}." if table else ""
     for name, acts in acts_of(kind).items():
         yield f"{dot}{name}", acts
     for name, below in tables_of(kind).items():
-        yield from _conditions(below, f"{dot}{name}")
+        yield from _list_conditions(below, f"{dot}{name}")

@@ -44,7 +44,7 @@ SPREAD = Series(
 """The metric that all runs with several models have."""
 
 
-def _processor() -> str:
+def _read_processor_name() -> str:
     """Return the model name of the processor, which affects rounding; empty if unknown."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
@@ -67,7 +67,7 @@ def environment() -> dict[str, Any]:
     packages = {name: found for name in PACKAGES if (found := _installed_version(name))}
     host = {
         "machine": platform.machine(),
-        "processor": _processor(),
+        "processor": _read_processor_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "os": f"{platform.system()} {platform.release()}",
@@ -174,7 +174,7 @@ class Manifest:
             "format": FORMAT,
             "kind": kind,
             "command": list(command),
-            "created": _now(),
+            "created": _format_now(),
             "finished": None,
             "status": "running",
             "ended_by": None,
@@ -201,14 +201,13 @@ class Manifest:
         facts: Mapping[str, str] | None = None,
         outcomes: Mapping[str, float] | None = None,
     ) -> None:
-        """Write the manifest again with the end of the run: its simulated time (s), wall time by stage (s), memory.
+        """Write the manifest again with the end of the run: simulated time (s), wall time by stage (s), peak memory.
 
-        ``facts`` replace those of the learner at the start; ``outcomes`` are those of ``traffic_outcomes``. For both,
-        None or {} changes nothing.
+        ``facts`` replace the learner's of the start, None or {} none; ``outcomes`` are those of ``traffic_outcomes``.
         """
         ending: dict[str, Any] = {
             "status": status,
-            "finished": _now(),
+            "finished": _format_now(),
             "time_s": time_s,
             "wall_s": dict(wall_s),
             "ended_by": ended_by,
@@ -237,7 +236,7 @@ def _is_absolute(name: str) -> bool:
     return file is not None and file.is_absolute()
 
 
-def _now() -> str:
+def _format_now() -> str:
     """Return the present date and time in UTC as ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -245,10 +244,7 @@ def _now() -> str:
 def learner_record(
     learner: Learner, settings: Mapping[str, Any], device: str, *, several: bool = False
 ) -> dict[str, Any]:
-    """Return the manifest's entries ``device``, ``learner``, ``series`` and ``exchange``.
-
-    ``settings`` are those of the learner; ``several`` says whether the run has several models, and so their spread.
-    """
+    """Return the manifest's entries on device, learner, series and exchange; ``several`` models add ``SPREAD``."""
     description = learner.describe()
     return {
         "device": device_record(device),

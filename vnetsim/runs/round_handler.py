@@ -43,7 +43,7 @@ class Costs:
         self._costs = dict(costs)
 
     def cost(self, silo: int) -> Cost:
-        """Return the cost of a participation with the data of ``silo``, asked of the learner at most once a silo."""
+        """Return the cost of a participation with the data of ``silo``; RunError if that of the learner is invalid."""
         if silo not in self._costs:
             self._costs[silo] = cost_of(self._learner, silo)
         return self._costs[silo]
@@ -102,9 +102,8 @@ class Training(Costs):
             try:
                 learner.load_state_dict(state)
             except (KeyError, ValueError, RuntimeError) as error:
-                message = one_line(error)
                 raise InputError(
-                    f"{checkpoint.folder}: unreadable checkpoint: it is not of this learner: {message}."
+                    f"{checkpoint.folder}: unreadable checkpoint: it is not of this learner: {one_line(error)}."
                 ) from error
         else:
             self._progress = TrainingHistory(initial=self._evaluate(aggregators[0], 0, final=False))
@@ -113,7 +112,7 @@ class Training(Costs):
         self._unsaved: tuple[TrainingHistory, Mapping[str, Any]] | None = None
         self._shapes = model_shapes(state)
         self.metric_rows: list[MetricRow] = [
-            row for name in aggregators for row in _rows(0, begin_s, self._progress.initial, name)
+            row for name in aggregators for row in _to_rows(0, begin_s, self._progress.initial, name)
         ]
         self._replayed = 0
         self._models = cast("KeepsModels", learner) if len(aggregators) > 1 else None
@@ -142,10 +141,10 @@ class Training(Costs):
         if finished is None:
             if self._models is not None:
                 self._models.keep(summary.needed())
-            finished = self._add(self._train_round(summary, participants, who))
+            finished = self._append_round(self._train_round(summary, participants, who))
         self.closed[summary.aggregator] += 1
         self._newest[summary.aggregator] = _Newest(summary.round + 1, summary.close_s, finished.metrics, summary.final)
-        self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics, summary.aggregator))
+        self.metric_rows.extend(_to_rows(summary.round + 1, summary.close_s, finished.metrics, summary.aggregator))
         return RoundResult(
             weights=finished.weights,
             losses=finished.losses,
@@ -161,7 +160,7 @@ class Training(Costs):
         if finished is None:
             assert self._models is not None
             due = mixing.final or (mixing.round + 1) % self._evaluate_every == 0
-            metrics = self._spread() if due else {}
+            metrics = self._measure_spread() if due else {}
             with self._clock.part("training"):
                 self._models.keep(mixing.needed)
                 for into, sources in mixing.means:
@@ -169,11 +168,11 @@ class Training(Costs):
             if due:
                 with self._clock.part("evaluation"):
                     metrics |= self._evaluate(mixing.aggregator, mixing.round + 1, final=mixing.final)
-            finished = self._add(FinishedRound(participants=who, metrics=metrics, mixing=True))
+            finished = self._append_round(FinishedRound(participants=who, metrics=metrics, mixing=True))
         if mixing.aggregator == CLOUD:
             self.closed[CLOUD] += 1
         self._newest[mixing.aggregator] = _Newest(mixing.round + 1, mixing.time_s, finished.metrics, mixing.final)
-        self.metric_rows.extend(_rows(mixing.round + 1, mixing.time_s, finished.metrics, mixing.aggregator))
+        self.metric_rows.extend(_to_rows(mixing.round + 1, mixing.time_s, finished.metrics, mixing.aggregator))
 
     def measure_last(self) -> None:
         """At the end of a run, evaluate models in full (with a cloud, only its); add new metrics to ``metric_rows``."""
@@ -183,7 +182,7 @@ class Training(Costs):
             with self._clock.part("evaluation"):
                 found = self._evaluate(name, newest.round, final=True)
             metrics = {metric: value for metric, value in found.items() if metric not in newest.metrics}
-            self.metric_rows.extend(_rows(newest.round, newest.time_s, metrics, name))
+            self.metric_rows.extend(_to_rows(newest.round, newest.time_s, metrics, name))
 
     def _next_recorded(self, who: str, what: str) -> FinishedRound | None:
         """Return the next recorded round and step on; None if all are used. InputError if its digest is not ``who``."""
@@ -205,7 +204,7 @@ class Training(Costs):
                 self._checkpoint.save(*self._unsaved)
             self._unsaved = None
 
-    def _add(self, finished: FinishedRound) -> FinishedRound:
+    def _append_round(self, finished: FinishedRound) -> FinishedRound:
         """Append a new round to the history, keep a copy of the learner's state to ``save``, and return the round."""
         progress = TrainingHistory(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
         with self._clock.part("checkpoints"):
@@ -232,7 +231,7 @@ class Training(Costs):
             with self._clock.part("evaluation"):
                 final = summary.final and not self._cloud
                 metrics |= self._evaluate(summary.aggregator, summary.round + 1, final=final)
-            metrics |= {} if self._cloud else self._spread()
+            metrics |= {} if self._cloud else self._measure_spread()
         return FinishedRound(
             participants=who,
             rejected=tuple(position for position, update in enumerate(updates) if not update.finite),
@@ -243,7 +242,7 @@ class Training(Costs):
             exchanges=tuple((*pair, float(value)) for pair, value in aggregation.exchanges.items()),
         )
 
-    def _spread(self) -> dict[str, float]:
+    def _measure_spread(self) -> dict[str, float]:
         """Return the metric ``SPREAD`` of the RSUs' models, by its name; {} if the run has a single model."""
         if self._models is None:
             return {}
@@ -261,6 +260,6 @@ class Training(Costs):
         return seeded(self._streams.integer(*names), self._device)
 
 
-def _rows(round_: int, time_s: float, metrics: Mapping[str, float], aggregator: str) -> list[MetricRow]:
+def _to_rows(round_: int, time_s: float, metrics: Mapping[str, float], aggregator: str) -> list[MetricRow]:
     """Return metrics as rows of the table ``metrics``; the spread of models has an empty aggregator."""
     return [(round_, time_s, name, value, "" if name == SPREAD.name else aggregator) for name, value in metrics.items()]

@@ -162,7 +162,7 @@ def start_or_resume(
 def _refuse_idle(
     assembly: Assembly, *, timing_only: bool, rsus: int | None = None, learner: Learner | None = None
 ) -> None:
-    """Refuse (InputError) settings of the call without effect; the number ``rsus`` and ``learner`` may be unknown."""
+    """Refuse (InputError) settings of the call without effect; ``rsus`` is their number; None is not known yet."""
     exchanges = None if learner is None else learner.cost(0).exchange is not None
     facts = facts_of(assembly.experiment, timing_only=timing_only, rsus=rsus, exchanges=exchanges)
     refuse_idle(find_idle(assembly, assembly.given, facts))
@@ -182,11 +182,11 @@ def resume_run(
 ) -> None:
     """Continue a stopped run or recording of traffic; of a finished one only remove leftover temporary files.
 
-    ``learner`` is the one that the user names, whose code may then run; None runs none that the folder names.
-    ``trust`` allows all code and SUMO scenarios that the folder names, and downloads; ``accept_changed_plugin`` allows
-    changed files of plug-ins, which the manifest then lists; ``experiment`` replaces the settings in the folder, unless
-    it is None. The other arguments and errors are those of ``start_run``; InputError also if there is nothing to
-    resume, vnetsim has another version, inputs changed, or the checkpoint is unreadable.
+    ``learner`` is the one that the user names, if any. Its code may run; other code that the folder names, a SUMO
+    scenario inside it, and downloads need ``trust``. ``accept_changed_plugin`` allows changed files of plug-ins, which
+    the manifest then lists; ``experiment``, unless None, replaces the settings in the folder. The other arguments and
+    errors are those of ``start_run``; InputError also if trust is missing, there is no run or recording, vnetsim has
+    another version, inputs changed, or the checkpoint is unreadable.
     """
     run = RunDirectory(folder)
     manifest = run.manifest()

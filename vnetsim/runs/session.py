@@ -19,7 +19,7 @@ from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.manifest import Clock, Manifest, radio_record
 from vnetsim.runs.round_handler import Training, Untrained
 from vnetsim.runs.tables import SCHEDULE, RunTables, backhaul_rows, schedule
-from vnetsim.runs.traffic_recording import SAFE_EVERY_S, show
+from vnetsim.runs.traffic_recording import SAFE_EVERY_S, show_progress
 from vnetsim.runs.writer import write_models, write_samples
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
@@ -148,7 +148,7 @@ class Session:
     def _show_progress(self, *, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG002 - simulate's names
         """Show the share done: of rounds; of the time, if only time ends the run; of the traffic, if nobody trains."""
         if isinstance(self.training, Untrained):
-            show(self.progress, self.traffic)
+            show_progress(self.progress, self.traffic)
         elif self.rounds is None:
             passed_s, lasts_s = time_s - self.traffic.info.begin_s, self.assembly.experiment.lasts_s
             self.progress.advance(time_s=time_s, done=passed_s, total=lasts_s)

@@ -62,7 +62,7 @@ def record_mobility(
                     continue
                 windows.append(event.window)
                 if windows.rows % REPORT_EVERY == 0:
-                    show(progress, traffic)
+                    show_progress(progress, traffic)
                 if time.monotonic() - safe_s >= SAFE_EVERY_S:
                     run.put(windows.unsaved())
                     safe_s = time.monotonic()
@@ -79,7 +79,7 @@ def record_mobility(
     return folder
 
 
-def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
+def show_progress(progress: ProgressDisplay, traffic: TrafficStream) -> None:
     """Report to ``progress`` how many seconds of the traffic were read; without a total if its end is unknown."""
     info = traffic.info
     total_s = None if info.end_s is None else info.end_s - info.begin_s
