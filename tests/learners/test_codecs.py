@@ -20,7 +20,7 @@ from learners.scaffold import ScaffoldClassification
 from vnetsim.errors import InputError, NotFiniteError, RunError
 from vnetsim.learner_facts import Cost, ModelCost
 from vnetsim.learning import Participant
-from vnetsim.learning.codecs import Sent, coded
+from vnetsim.learning.codecs import Sent, with_codec_bytes
 
 MakeParticipant = Callable[..., Participant]
 QUICK = {"batch": 4, "steps": 2}
@@ -97,11 +97,13 @@ def test_what_top_k_does_not_send_is_sent_later():
 def test_bytes_follow_from_the_timed_model_and_leave_the_rest():
     model = ModelCost(bytes=400, image_flop=1.0, other_download_bytes=50, other_upload_bytes=7)
     cost = Cost(download_bytes=450, upload_bytes=2 * 400 + 7, work_flop=1.0, model=model)
-    made = coded(cost, 1000, upload=Int8(), download=Float16())
+    made = with_codec_bytes(cost, 1000, upload=Int8(), download=Float16())
     assert (made.download_bytes, made.upload_bytes) == (2000 + 50, 2 * 1004 + 7)
-    assert coded(cost, None, upload=Float16(), download=None) == dataclasses.replace(cost, upload_bytes=2 * 200 + 7)
+    assert with_codec_bytes(cost, None, upload=Float16(), download=None) == dataclasses.replace(
+        cost, upload_bytes=2 * 200 + 7
+    )
     with pytest.raises(InputError, match=r"codec\.name: the learner does not say of what model"):
-        coded(dataclasses.replace(cost, model=None), 1, upload=Int8(), download=None)
+        with_codec_bytes(dataclasses.replace(cost, model=None), 1, upload=Int8(), download=None)
 
 
 def play(learner: Any, participant: MakeParticipant, rounds: range) -> None:

@@ -83,7 +83,7 @@ def bytes_by(codec: Codec, values: int) -> float:
         return number_of(codec.bytes_of(values), NOT_NEGATIVE, CODECS, codec, "bytes_of")
 
 
-def coded(cost: Cost, values: int | None, *, upload: Codec | None, download: Codec | None) -> Cost:
+def with_codec_bytes(cost: Cost, values: int | None, *, upload: Codec | None, download: Codec | None) -> Cost:
     """Return ``cost`` with the bytes that codecs give the copies of its model; None leaves a direction as it is.
 
     ``values`` is the number of values of a copy, None for ``cost.model.bytes`` / 4. Other payload, such as keys and

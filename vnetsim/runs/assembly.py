@@ -14,7 +14,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
-from vnetsim.learning.codecs import CODECS, FLOAT32, coded
+from vnetsim.learning.codecs import CODECS, FLOAT32, with_codec_bytes
 from vnetsim.learning.conduct import CONDUCTS, HONEST, is_hostile, refuse_hostile_without_conduct
 from vnetsim.learning.drives import RecordedTraffic
 from vnetsim.learning.faults import cost_of
@@ -185,7 +185,7 @@ class Assembly:
             costs = {silo: cost.of(model.bytes, model.image_flop, model.images) for silo, cost in costs.items()}
         if any(codecs.values()):
             values = None if model is None else model.values
-            costs = {silo: coded(cost, values, **codecs) for silo, cost in costs.items()}
+            costs = {silo: with_codec_bytes(cost, values, **codecs) for silo, cost in costs.items()}
         own, given = _describe_exchange(learner.cost(0).exchange), _describe_exchange(costs[0].exchange)
         if own != given:
             raise InputError(
