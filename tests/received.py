@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from vnetsim.storage.folder import RECORD, Checksums, file_sha256
+from vnetsim.storage.checksums import RECORD, Checksums, file_sha256
 from vnetsim.storage.records import FORMAT
 
 MANIFEST: dict[str, Any] = {
@@ -25,4 +25,4 @@ def reseal(folder: Path) -> None:
     places = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
     files = {path.relative_to(folder).as_posix(): frozenset({file_sha256(path)}) for path in places}
     files.pop(RECORD, None)
-    (folder / RECORD).write_bytes(Checksums(files).text())
+    (folder / RECORD).write_bytes(Checksums(files).to_bytes())

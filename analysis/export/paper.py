@@ -27,7 +27,8 @@ from analysis.report.page import Section, sections
 from analysis.report.record import record
 from analysis.style import HALF_IN, PRINT_IN, print_style
 from vnetsim.errors import InputError
-from vnetsim.storage.folder import RECORD, Folder
+from vnetsim.storage.checksums import RECORD
+from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
 

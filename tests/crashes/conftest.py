@@ -22,7 +22,8 @@ from small_runs import undrawn
 from vnetsim.errors import VnetsimError
 from vnetsim.runs import manifest, session, traffic_recording
 from vnetsim.storage import run_directory
-from vnetsim.storage.folder import file_sha256, is_leftover
+from vnetsim.storage.checksums import file_sha256
+from vnetsim.storage.folder import is_leftover
 from vnetsim.storage.run_directory import RunDirectory
 
 __all__ = ["undrawn"]

@@ -21,7 +21,7 @@ TINY = {"silos": {"count": 10}, "data": {"train_images": 400, "test_images": 50}
 def test_a_run_finds_every_plugin_and_checks_every_setting_once(tmp_path, monkeypatch):
     found: Counter[tuple[str, str]] = Counter()
     made: Counter[type] = Counter()
-    find, converter = Kind.find, structure._converter
+    find, converter = Kind.find, structure._make_converter
 
     def finding(kind: Kind, name: str) -> type[Any]:
         found[kind.name, name] += 1
@@ -36,7 +36,7 @@ def test_a_run_finds_every_plugin_and_checks_every_setting_once(tmp_path, monkey
             return converter(**self._how).structure(values, kind)
 
     monkeypatch.setattr(Kind, "find", finding)
-    monkeypatch.setattr(structure, "_converter", Counting)
+    monkeypatch.setattr(structure, "_make_converter", Counting)
     learner = "fedavg-classification"
     vnetsim.run("gaussian", learner=learner, rounds=1, settings=TINY, out=tmp_path / "run", progress=False)
     assert {kind for kind, _ in found} > {"learner", "selection policy", "pace", "radio model", "traffic source"}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.storage.folder import RECORD, Folder, disk
+from vnetsim.storage.checksums import RECORD
+from vnetsim.storage.folder import Folder, disk
 
 
 class Stopped(BaseException):

@@ -81,7 +81,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
         several = (run.path / MODEL_FOLDER).is_dir()
         why = "name one of its RSUs, each has its own" if several else "the run has not finished, or did not train"
         raise InputError(f"{run.path}: has no {name}: {why}.")
-    path: Path = run.checked(name)
+    path: Path = run.checked_path(name)
     try:
         with safe_open(path, "pt") as file:
             found = json.loads((file.metadata() or {}).get(MODEL_ENTRY, "null"))

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from vnetsim.errors import InputError
 from vnetsim.learning import Participant
-from vnetsim.storage.folder import Folder, sha256
+from vnetsim.storage.checksums import sha256
+from vnetsim.storage.folder import Folder
 from vnetsim.storage.structure import build_record
 
 T = TypeVar("T")

@@ -26,7 +26,8 @@ from vnetsim.plugins import code_file, without_folder
 from vnetsim.radio.channel import RateUse
 from vnetsim.runs.tables import map_rows
 from vnetsim.scenario.settings_file import to_toml
-from vnetsim.storage.folder import file_sha256, json_bytes
+from vnetsim.storage.checksums import file_sha256
+from vnetsim.storage.folder import json_bytes
 from vnetsim.storage.records import FORMAT, TrafficEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet

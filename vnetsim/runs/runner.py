@@ -198,7 +198,7 @@ def resume_run(
     if manifest["vnetsim"] != __version__:
         raise InputError(f"{folder}: made by vnetsim {manifest['vnetsim']}; resume it with that version.")
     inputs = manifest["inputs"]
-    file = run.checked("experiment.toml")
+    file = run.checked_path("experiment.toml")
     experiment = experiment or load_experiment(str(file))
     accepted = _check_inputs(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
     timing_only = manifest["kind"] == "timing"

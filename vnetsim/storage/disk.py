@@ -15,7 +15,7 @@ Content = bytes | Callable[[Path], None]
 
 
 def write(path: Path, content: Content) -> None:
-    """Write a new file without synchronising it; fails if the file exists."""
+    """Write a new file without synchronising it; FileExistsError if the file, or a link of its name, exists."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
         if isinstance(content, bytes):
@@ -25,7 +25,7 @@ def write(path: Path, content: Content) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or the names in a folder, are on the disk."""
+    """Wait until a file's content, or with a folder's path the names in it, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -44,10 +44,10 @@ def unlink(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make one folder; another process may have just made it."""
+    """Make one folder, whose parent exists; do nothing if another process has just made it."""
     path.mkdir(exist_ok=True)
 
 
 def remove_folder(path: Path) -> None:
-    """Remove an empty folder."""
+    """Remove an empty folder; OSError if it is not empty or is missing."""
     path.rmdir()

@@ -34,8 +34,9 @@ from vnetsim import __version__
 from vnetsim.errors import InputError
 from vnetsim.process import refuse_forked
 from vnetsim.standard_streams import quiet
+from vnetsim.storage.checksums import sha256
 from vnetsim.storage.disk import Content
-from vnetsim.storage.folder import Folder, json_bytes, sha256
+from vnetsim.storage.folder import Folder, json_bytes
 from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ManifestRecord
 from vnetsim.storage.structure import build_record, read_toml
 from vnetsim.storage.tables import TABLES, Rows, arrow_schema, to_parquet
@@ -58,18 +59,16 @@ class Scan:
     paths: tuple[Path, ...]
 
     def collect(self, query: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
-        """Return the result of ``query`` on the table, in its order; InputError if a file is unreadable or damaged."""
+        """Return the result of ``query`` on all rows, in their order; InputError if a file is unreadable or damaged."""
         with damage_as_input_error(self.paths[0]):
             return query(pl.scan_parquet(list(self.paths), glob=False)).collect(engine="streaming")
 
 
 @contextmanager
 def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[None]:
-    """Turn errors of Polars with a file into ``path: words: reason``.
+    """Turn errors of the block, in which Polars reads a file, into InputError ``path: words: reason``.
 
-    Raises:
-        InputError: the file is unreadable or damaged; or the process is a fork that may not use Polars (see
-            ``refuse_forked``).
+    InputError also if the process is a fork, which may not use Polars; see ``refuse_forked``.
     """
     refuse_forked()
     try:
@@ -77,7 +76,7 @@ def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[Non
             yield
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: {words}: {(str(error) or 'damaged').splitlines()[0]}.") from error
-    except pl.exceptions.PanicException as error:  # no Exception; Ctrl-C inside Polars raises it too
+    except pl.exceptions.PanicException as error:  # no subclass of Exception; Ctrl-C inside Polars raises it too
         if "KeyboardInterrupt" in str(error):
             raise
         raise InputError(f"{path}: {words}: the file is damaged.") from error
@@ -102,13 +101,13 @@ class RunDirectory(Folder):
             raise InputError(f"{self.path / name}: unreadable: {error}.") from error
 
     def write_arrays(self, name: str, **arrays: np.ndarray[Any, Any]) -> None:
-        """Write arrays as a NumPy archive under ``name``; its bytes depend only on the arrays. Raises like ``put``."""
+        """Write arrays as a NumPy archive (.npz), whose bytes depend only on the arrays; raises like ``put``."""
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         self.put({name: buffer.getvalue()})
 
     def read_arrays(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays of a NumPy archive; InputError if it is missing or damaged."""
+        """Return the arrays of a NumPy archive by name; InputError if it is missing or damaged."""
         content = self.read_bytes(name)
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -118,22 +117,22 @@ class RunDirectory(Folder):
             raise InputError(f"{self.path / name}: unreadable: {why}.") from error
 
     def manifest(self) -> dict[str, Any]:
-        """Return the parsed ``manifest.json``; see ``manifest_record``."""
-        return self._record_of("manifest.json", ManifestRecord)[0]
+        """Return the parsed ``manifest.json``; raises like ``manifest_record``."""
+        return self._read_record("manifest.json", ManifestRecord)[0]
 
     def manifest_record(self) -> ManifestRecord:
         """Return ``manifest.json`` as a record; InputError if it is missing, damaged, or of another format version."""
-        return self._record_of("manifest.json", ManifestRecord)[1]
+        return self._read_record("manifest.json", ManifestRecord)[1]
 
     def comparison(self) -> dict[str, Any]:
-        """Return the parsed ``comparison.json``; see ``comparison_record``."""
-        return self._record_of(COMPARISON, ComparisonRecord)[0]
+        """Return the parsed ``comparison.json``; raises like ``manifest_record``."""
+        return self._read_record(COMPARISON, ComparisonRecord)[0]
 
     def comparison_record(self) -> ComparisonRecord:
         """Return ``comparison.json`` as a record; raises like ``manifest_record``."""
-        return self._record_of(COMPARISON, ComparisonRecord)[1]
+        return self._read_record(COMPARISON, ComparisonRecord)[1]
 
-    def _record_of(self, name: str, kind: type[T]) -> tuple[dict[str, Any], T]:
+    def _read_record(self, name: str, kind: type[T]) -> tuple[dict[str, Any], T]:
         """Return a JSON file parsed, and as a record; InputError if missing, damaged or of another format version."""
         path, result = self.path / name, self.read_json(name)
         if isinstance(result, dict) and result.get("format") != FORMAT:
@@ -142,33 +141,32 @@ class RunDirectory(Folder):
         return result, build_record(path, result, kind)
 
     def settings(self) -> dict[str, Any]:
-        """Return the tables of ``experiment.toml``; InputError if it is missing or damaged."""
-        return read_toml(self.checked("experiment.toml"))
+        """Return the nested tables of ``experiment.toml``, unchecked; InputError if it is missing or damaged."""
+        return read_toml(self.checked_path("experiment.toml"))
 
     def has(self, table: str) -> bool:
         """Return whether the table was written, at least in part; InputError if a recorded file of it is missing."""
         return self.holds(f"{table}.parquet") or bool(self.names(table))
 
     def read(self, table: str) -> pl.DataFrame:
-        """Return a table with exactly its columns in ``storage.tables``; raises like ``scan``."""
+        """Return all rows of a table, with exactly its columns in ``storage.tables``; raises like ``scan``."""
         return self.scan(table).collect(lambda rows: rows)
 
     def scan(self, table: str) -> Scan:
         """Return a table for queries that need not load all of it: the joined file, or else the pieces so far.
 
-        Raises:
-            InputError: it is missing, damaged or has other columns.
+        InputError if the table is missing, damaged, or has other columns than in ``storage.tables``.
         """
         name = f"{table}.parquet"
         pieces = [] if self.holds(name) else self.names(table)
-        paths = tuple(self.checked(piece) for piece in pieces or [name])
+        paths = tuple(self.checked_path(piece) for piece in pieces or [name])
         for path in paths:
             _expect_columns(path, table, Scan((path,)).collect(lambda rows: rows.head(0)).schema)
         return Scan(paths)
 
 
 def _expect_columns(path: Path, table: str, found: pl.Schema) -> None:
-    """Raise InputError if the columns ``found`` in a file differ from the table's in name or type."""
+    """Raise InputError if the columns ``found`` in a file differ from the table's in name, type or number."""
     expected = {column.name: column.dtype for column in TABLES[table]}
     if dict(found) != expected:
         wrong = sorted(set(found.items()) ^ set(expected.items()), key=str)
@@ -182,28 +180,24 @@ class TablePieces(Generic[Row]):
     pieces. Each checkpoint writes the last, incomplete piece again. A resumed run appends all rows from the start and
     finds the existing pieces equal; once a piece differs, all later ones are removed.
 
-    Args:
-        run: the run directory, perhaps with pieces of the run to resume.
-        table: key in ``vnetsim.storage.tables.TABLES``.
-        frame: converts rows to a table, given the index of the first one; by default the rows are tuples already.
-        values: number of values in the lists of a row.
+    ``run`` is the run directory, perhaps with pieces of the run to resume; ``table`` is a key of ``tables.TABLES``.
+    ``to_table`` converts rows, given the index of the first; by default they are tuples in the order of the columns.
+    ``count_values`` returns the number of values in the lists of a row.
     """
 
     def __init__(
         self,
         run: RunDirectory,
         table: str,
-        frame: Callable[[Sequence[Row], int], Rows] = lambda rows, _: list(rows),  # type: ignore[arg-type]
-        values: Callable[[Row], int] = lambda _: 0,
+        to_table: Callable[[Sequence[Row], int], Rows] = lambda rows, _: list(rows),  # type: ignore[arg-type]
+        count_values: Callable[[Row], int] = lambda _: 0,
     ) -> None:
-        self._run = run
-        self._table = table
-        self._frame = frame
-        self._values = values
-        self._rows: list[Row] = []
-        self._size = 0
-        self._first = 0  # index of the first row that is not in a complete piece
-        self._number = 0
+        self._run, self._table = run, table
+        self._to_table, self._count_values = to_table, count_values
+        self._rows: list[Row] = []  # of the piece being filled
+        self._size = 0  # number of values in their lists
+        self._first = 0  # index of the first of these rows
+        self._number = 0  # of the piece being filled
         # pieces of the run to resume; beside a joined table they are leftovers
         self._there = 0 if run.holds(f"{table}.parquet") else len(run.names(table))
 
@@ -213,14 +207,14 @@ class TablePieces(Generic[Row]):
         return self._first + len(self._rows)
 
     def append(self, row: Row) -> None:
-        """Add a row, and write the piece if that completes it; RunError if the disk is full or not writable."""
+        """Add a row, and write the piece if that completes it; raises like ``put``."""
         self._write_when_complete()  # if writing failed at the last row, the piece still ends there
         self._rows.append(row)
-        self._size += self._values(row)
+        self._size += self._count_values(row)
         self._write_when_complete()
 
     def _write_when_complete(self) -> None:
-        """Write the piece if it has enough rows; if its old content differs, remove all later pieces."""
+        """Write the piece if it has enough rows or values; if its old content differs, remove all later pieces."""
         if len(self._rows) < PIECE_ROWS and self._size < PIECE_VALUES:
             return
         content, later = self._content(), []
@@ -228,32 +222,30 @@ class TablePieces(Generic[Row]):
             # other versions of packages computed other rows: do not mix them with the old ones
             later = [piece for piece in self._run.names(self._table) if piece > self._name]
         self._run.put({self._name: content}, remove=later)
-        self._next_piece()
+        self._begin_next_piece()
 
     def unsaved(self) -> dict[str, Content]:
-        """Return the incomplete piece as a file, for ``Folder.put``; then all rows are saved.
+        """Return the incomplete piece as a file to ``put``, by name: then all rows are saved. Writes nothing itself.
 
-        Empty if it has no row, or if a resumed run has later pieces already.
+        Empty if the piece has no row, or if a resumed run has later pieces already.
         """
         return {self._name: self._content()} if self._rows and self._number + 1 >= self._there else {}
 
     def joined(self) -> tuple[dict[str, Content], list[str]]:
-        """Return the whole table as a file, and the names of the pieces that it replaces, for ``Folder.put``.
+        """Return the whole table as a file to ``put``, and the names of the pieces to remove, which it replaces.
 
-        Writes the last piece first, if there are several. Raises like ``append``.
+        Before, writes the last piece if there are several. Raises like ``append``, and InputError for a damaged piece.
         """
         name = f"{self._table}.parquet"
         if not self._number:  # the table fits into one piece
-            whole = self._content()
-            return {name: whole}, self._run.names(self._table)
+            return {name: self._content()}, self._run.names(self._table)
         if self._rows:
             self._run.put({self._name: self._content()})
-            self._next_piece()
-        pieces = [self._piece(number) for number in range(self._number)]
-        paths = [self._run.checked(piece) for piece in pieces]
-        return {name: lambda path: _join(paths, path, self._table)}, self._run.names(self._table)
+            self._begin_next_piece()
+        paths = [self._run.checked_path(self._piece_name(number)) for number in range(self._number)]
+        return {name: lambda path: _join_pieces(paths, path, self._table)}, self._run.names(self._table)
 
-    def _next_piece(self) -> None:
+    def _begin_next_piece(self) -> None:
         """Begin an empty piece after the present one was written."""
         self._first += len(self._rows)
         self._rows, self._size, self._number = [], 0, self._number + 1
@@ -261,20 +253,19 @@ class TablePieces(Generic[Row]):
     @property
     def _name(self) -> str:
         """The name of the piece being filled."""
-        return self._piece(self._number)
+        return self._piece_name(self._number)
 
-    def _piece(self, number: int) -> str:
+    def _piece_name(self, number: int) -> str:
         """Return the name of the piece with this number, counted from 0."""
         return f"{self._table}/{number:06d}.parquet"
 
     def _content(self) -> bytes:
-        """Return the rows of the piece being filled as a Parquet file."""
-        rows = self._frame(self._rows, self._first) if self._rows else []
-        return to_parquet(self._table, rows)
+        """Return the rows of the piece being filled, perhaps none, as a Parquet file."""
+        return to_parquet(self._table, self._to_table(self._rows, self._first) if self._rows else [])
 
 
-def _join(pieces: list[Path], path: Path, table: str) -> None:
-    """Join Parquet files into the file ``path`` in bounded memory; raise OSError (``ENOSPC`` for a full disk)."""
+def _join_pieces(pieces: list[Path], path: Path, table: str) -> None:
+    """Write the rows of Parquet files into a file in bounded memory; OSError, ``ENOSPC`` if the disk is full."""
     try:
         pl.scan_parquet(pieces, glob=False).sink_parquet(
             path, row_group_size=GROUP_ROWS, arrow_schema=arrow_schema(TABLES[table])

@@ -29,7 +29,7 @@ from vnetsim.errors.bounds import BESIDE, check_bounds
 T = TypeVar("T")
 
 
-def _tuple_of_strings(value: Any, _: Any) -> tuple[str, ...]:
+def _to_tuple_of_strings(value: Any, _: Any) -> tuple[str, ...]:
     """Return a list or tuple of strings as a tuple; raise TypeError for any other value."""
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise TypeError('expected a list of strings such as ["a", "b"]')
@@ -37,29 +37,29 @@ def _tuple_of_strings(value: Any, _: Any) -> tuple[str, ...]:
 
 
 @functools.cache
-def _converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
-    """Return a converter that refuses values of another type, except whole numbers for reals."""
+def _make_converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
+    """Return a converter from plain values to dataclasses; it refuses other types, except whole numbers for reals."""
     converter = cattrs.Converter(forbid_extra_keys=forbid_extra_keys)
-    converter.register_structure_hook(float, _scalar(float, "a number", int, float))
-    converter.register_structure_hook(int, _scalar(int, "a whole number", int))
-    converter.register_structure_hook(bool, _scalar(bool, "true or false", bool))
-    converter.register_structure_hook(str, _scalar(str, "a string", str))
-    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _tuple_of_strings)
-    converter.register_structure_hook_factory(lambda kind: bool(_beside_fields(kind)), _hook_with_beside)
+    converter.register_structure_hook(float, _make_scalar_hook(float, "a number", int, float))
+    converter.register_structure_hook(int, _make_scalar_hook(int, "a whole number", int))
+    converter.register_structure_hook(bool, _make_scalar_hook(bool, "true or false", bool))
+    converter.register_structure_hook(str, _make_scalar_hook(str, "a string", str))
+    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _to_tuple_of_strings)
+    converter.register_structure_hook_factory(lambda kind: bool(_find_beside_fields(kind)), _make_hook_with_beside)
     configure_union_passthrough(str | int | None, converter)
     return converter
 
 
-def _beside_fields(kind: Any) -> list[str]:
-    """Return the fields (one or none) of a settings class marked with ``BESIDE``: they collect all other keys."""
+def _find_beside_fields(kind: Any) -> list[str]:
+    """Return the names of fields (one or none) marked with ``BESIDE``; empty if ``kind`` is no dataclass."""
     fields = dataclasses.fields(kind) if isinstance(kind, type) and dataclasses.is_dataclass(kind) else ()
     return [field.name for field in fields if field.metadata == BESIDE]
 
 
-def _hook_with_beside(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    """Return the function that builds ``kind``, whose field ``BESIDE`` collects the keys without a field."""
+def _make_hook_with_beside(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    """Return a function that builds ``kind``; its field marked ``BESIDE`` collects the keys that have no field."""
     plain = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
-    (gathers,) = _beside_fields(kind)
+    (gathers,) = _find_beside_fields(kind)
     names = {field.name for field in dataclasses.fields(kind)} - {gathers}
 
     def convert(values: Any, _: Any) -> Any:
@@ -72,19 +72,13 @@ def _hook_with_beside(kind: Any, converter: cattrs.Converter) -> Callable[[Any, 
 
 
 def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[str, ...] = ()) -> T:
-    """Build the settings dataclass ``kind`` from plain ``values``, and check its bounds.
+    """Build the settings dataclass ``kind`` from the ``values`` of a TOML table, and check its bounds.
 
-    Args:
-        values: keys and values as in TOML.
-        kind: a dataclass whose leaves are numbers, strings, booleans, literals or lists of strings.
-        where: file or option, for errors; may be empty.
-        path: path of the table with these values, for errors.
-
-    Raises:
-        InputError: unknown or missing key, wrong type, value out of range.
+    InputError for an unknown or missing key, a wrong type, a value out of range, or a field whose type TOML cannot
+    give. It begins with ``where`` (a file or option; may be empty), and names the key below the table at ``path``.
     """
     try:
-        result = _converter(forbid_extra_keys=True).structure(values, kind)
+        result = _make_converter(forbid_extra_keys=True).structure(values, kind)
     except BaseValidationError as error:
         fault = _first_fault(error, path, values)
         raise InputError(f"{where}: {fault}" if where else str(fault)) from None
@@ -99,7 +93,7 @@ def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted key; empty tables are left out."""
+    """Return nested settings by dotted key, each key after ``prefix``; empty tables are left out."""
     result: dict[str, Any] = {}
     for key, value in values.items():
         result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
@@ -127,17 +121,20 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def build_record(path: Path, value: Any, kind: type[T]) -> T:
-    """Build the record ``kind`` from a file's parsed ``value``, unknown keys ignored; InputError names file and key."""
+    """Build the record ``kind`` from a file's parsed ``value``; unknown keys are ignored.
+
+    InputError, which names the file at ``path`` and the key, if a key is missing or a value has a wrong type.
+    """
     try:
-        return _converter(forbid_extra_keys=False).structure(value, kind)
+        return _make_converter(forbid_extra_keys=False).structure(value, kind)
     except InputError as fault:
         raise InputError(f"{path}: damaged: {fault}") from None
     except Exception as error:  # noqa: BLE001 - hooks and constructors may raise anything
         raise InputError(f"{path}: damaged: {_first_fault(error, (), value)}") from None
 
 
-def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any]:
-    """Return a function that converts values of ``accepted`` types to ``kind``, and raises TypeError for others."""
+def _make_scalar_hook(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any]:
+    """Return a function from values of ``accepted`` types to ``kind``; TypeError, which says ``words``, for others."""
 
     def convert(value: Any, _: Any) -> Any:
         if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
@@ -154,7 +151,7 @@ def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any
 
 
 def _first_fault(error: Exception, path: tuple[str, ...], values: Any) -> InputError:
-    """Return the first fault in ``values``, which are at ``path``, as one line that names the key."""
+    """Return, not raise, the error for the first fault in ``values``, which are at ``path``; it names the key."""
     if isinstance(error, ForbiddenExtraKeysError):
         names = [field.name for field in dataclasses.fields(error.cl)]
         return unknown_name("key", min(error.extra_fields), names, where=".".join(path))
@@ -169,11 +166,11 @@ def _first_fault(error: Exception, path: tuple[str, ...], values: Any) -> InputE
         if isinstance(values, Mapping | Sequence) and isinstance(key, int) == isinstance(values, Sequence):
             return _first_fault(inner, (*path, str(key)), values[key])
         error = inner
-    return error if isinstance(error, InputError) else InputError(f"{'.'.join(path)}{_fault_of(error, values)}")
+    return error if isinstance(error, InputError) else InputError(f"{'.'.join(path)}{_describe_fault(error, values)}")
 
 
-def _fault_of(error: Exception, value: Any) -> str:
-    """Return what is wrong with a value in words that follow its key."""
+def _describe_fault(error: Exception, value: Any) -> str:
+    """Return what is wrong with a value in words that follow its key, such as ``: expected a number, got 'x'.``."""
     said = str(error)
     if "literal" in said.lower():
         return f": must be one of {said.rpartition('Literal')[2].strip('[]. ')}, got {value!r:.60}."

@@ -30,8 +30,8 @@ TEXT, REALS = pl.String(), pl.List(pl.Float64())
 _TYPES = {str: TEXT, int: pl.Int64(), float: pl.Float64(), list[float]: REALS}
 
 
-def _columns(row: type) -> tuple[Column, ...]:
-    """Return the columns of a table from its row class in ``vnetsim.storage.rows``."""
+def _read_columns(row: type) -> tuple[Column, ...]:
+    """Return a table's columns in order, as its class in ``vnetsim.storage.rows`` declares them; a Literal is text."""
     found = []
     for name, hint in get_type_hints(row, include_extras=True).items():
         plain, unit, meaning = get_args(hint)
@@ -42,11 +42,11 @@ def _columns(row: type) -> tuple[Column, ...]:
 
 CUT_ENTRY, CUT_EXIT = ("begin", "gap"), ("end", "gap")
 """Causes of entry and exit of windows that are cut off: the true dwell time is unknown."""
-WINDOWS = _columns(rows.WindowRecord)
-COMPARISON = _columns(rows.ValueRecord)
-COMPARISON_TARGETS = _columns(rows.TargetRecord)
-COMPARISON_DIFFERENCES = _columns(rows.DifferenceRecord)
-COMPARISON_MEASURES = _columns(rows.MeasureRecord)
+WINDOWS = _read_columns(rows.WindowRecord)
+COMPARISON = _read_columns(rows.ValueRecord)
+COMPARISON_TARGETS = _read_columns(rows.TargetRecord)
+COMPARISON_DIFFERENCES = _read_columns(rows.DifferenceRecord)
+COMPARISON_MEASURES = _read_columns(rows.MeasureRecord)
 
 COMPARISON_TABLES = {
     "comparison": COMPARISON,
@@ -58,26 +58,26 @@ COMPARISON_TABLES = {
 
 TABLES = {
     "windows": WINDOWS,
-    "participations": _columns(rows.ParticipationRecord),
-    "exchanges": _columns(rows.ExchangeRecord),
-    "handovers": _columns(rows.HandoverRecord),
-    "rounds": _columns(rows.RoundRecord),
-    "merges": _columns(rows.MergeRecord),
-    "backhaul": _columns(rows.BackhaulRecord),
-    "hostile": _columns(rows.HostileRecord),
-    "metrics": _columns(rows.MetricRecord),
-    "silos": _columns(rows.SiloRecord),
-    "map": _columns(rows.LaneRecord),
+    "participations": _read_columns(rows.ParticipationRecord),
+    "exchanges": _read_columns(rows.ExchangeRecord),
+    "handovers": _read_columns(rows.HandoverRecord),
+    "rounds": _read_columns(rows.RoundRecord),
+    "merges": _read_columns(rows.MergeRecord),
+    "backhaul": _read_columns(rows.BackhaulRecord),
+    "hostile": _read_columns(rows.HostileRecord),
+    "metrics": _read_columns(rows.MetricRecord),
+    "silos": _read_columns(rows.SiloRecord),
+    "map": _read_columns(rows.LaneRecord),
 }
 
 
 def frame(columns: Sequence[Column], values: Sequence[tuple[object, ...]] = ()) -> pl.DataFrame:
-    """Return rows as a data frame with the given columns."""
+    """Return rows, tuples in the order of ``columns``, as a data frame with their names and types."""
     return pl.DataFrame(values, schema={column.name: column.dtype for column in columns}, orient="row")
 
 
 def to_parquet(name: str, table: Rows) -> bytes:
-    """Return the table called ``name`` in ``TABLES`` as a Parquet file; see ``parquet``."""
+    """Return a table with the columns of ``TABLES[name]`` as the bytes of a Parquet file; see ``parquet``."""
     return parquet(TABLES[name], table)
 
 
@@ -90,7 +90,10 @@ def arrow_schema(columns: Sequence[Column]) -> Schema:
 
 
 def parquet(columns: Sequence[Column], table: Rows) -> bytes:
-    """Return rows as a Parquet file, with only the table's columns, their types, and units and meanings as metadata."""
+    """Return rows as the bytes of a Parquet file, which has ``columns`` only, with units and meanings as metadata.
+
+    Values of a data frame are cast to the types of ``columns``; a Polars error if it lacks one of them.
+    """
     if isinstance(table, pl.DataFrame):
         found = table.select([pl.col(c.name).cast(c.dtype) for c in columns])
     else:
