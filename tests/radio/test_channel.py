@@ -23,7 +23,7 @@ def at(env: simpy.Environment, time_s: float, action: Callable[[], object]) -> N
 def test_a_transfer_says_whether_its_end_moved():
     rates = iter([80.0, 80.0, 0.0, 0.0, 160.0])
     transfer = Transfer(100, lambda _: next(rates), lambda: None)
-    told = [(transfer.settle(virtual_s, 0.0), transfer.due_s) for virtual_s in (1.0, 2.0, 3.0, 4.0, 5.0)]
+    told = [(transfer.update_rate(virtual_s, 0.0), transfer.due_s) for virtual_s in (1.0, 2.0, 3.0, 4.0, 5.0)]
     assert told == [(True, 11.0), (False, 11.0), (True, math.inf), (False, math.inf), (True, 9.0)]
 
 

@@ -24,19 +24,19 @@ BEND = [np.array([[0.0, 0.0], [100.0, 0.0], [150.0, 80.0]])]
 )
 def test_streets_that_cross(one_m, other_m, clear):
     streets = Streets([*CROSS, CROSS[0][:1]], [(0.0, 0.0)])  # a lane of one point is none
-    assert streets.clear(one_m, other_m) is clear
-    assert streets.clear(other_m, one_m) is clear
+    assert streets.is_clear(one_m, other_m) is clear
+    assert streets.is_clear(other_m, one_m) is clear
 
 
 def test_a_street_is_seen_to_its_bend():
     streets = Streets(BEND, [(0.0, 0.0)])
-    assert streets.clear((0.0, 0.0), (105.0, 8.0))
-    assert not streets.clear((0.0, 0.0), (150.0, 80.0))
-    assert streets.clear((100.0, 0.0), (150.0, 80.0))
+    assert streets.is_clear((0.0, 0.0), (105.0, 8.0))
+    assert not streets.is_clear((0.0, 0.0), (150.0, 80.0))
+    assert streets.is_clear((100.0, 0.0), (150.0, 80.0))
 
 
 def test_an_rsu_beside_the_road_sees_the_nearest_of_it():
-    assert not Streets(CROSS, []).clear((100.0, 35.0), (100.0, 0.0))
+    assert not Streets(CROSS, []).is_clear((100.0, 35.0), (100.0, 0.0))
     streets = Streets(CROSS, [(100.0, 35.0)])
-    assert streets.clear((100.0, 35.0), (100.0, 0.0))
-    assert not streets.clear((100.0, 35.0), (200.0, 0.0))
+    assert streets.is_clear((100.0, 35.0), (100.0, 0.0))
+    assert not streets.is_clear((100.0, 35.0), (200.0, 0.0))

@@ -10,7 +10,7 @@ import simpy
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.radio.channel import Channel
-from vnetsim.radio.models import Place, Tr37885
+from vnetsim.radio.models import RunMemory, Tr37885
 from vnetsim.radio.propagation import line_of_sight_probability, path_loss_db
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.links import Radio
@@ -135,7 +135,9 @@ def test_vehicles_block_as_often_as_the_standard_says_and_once_blocked_further_a
     assert shares == pytest.approx([line_of_sight_probability(d, "urban") for d in distances_m], abs=0.03)
 
 
-def blocked_db(model: Tr37885, place: Place, heights_m: tuple[float, ...], seed: int = 0, rsu_m: float = 5.0) -> float:
+def blocked_db(
+    model: Tr37885, place: RunMemory, heights_m: tuple[float, ...], seed: int = 0, rsu_m: float = 5.0
+) -> float:
     """Return what the vehicle in between takes of a link of 100 m, at the mean of its loss."""
     state = replace(model.draw(np.random.default_rng(seed), place, heights_m), uniform=1.0, deviate=0.0)
     lower_m = heights_m[1] if len(heights_m) > 1 else rsu_m
@@ -201,7 +203,7 @@ def test_a_link_loses_by_its_state_what_the_tables_say():
     # 5 m and 1.6 m high, 10 m apart on the ground and 10.6 in the air; and nobody in between however far
     for x_m, environment, uniform in ((10.0, "urban", 1.05 * math.exp(-0.0114 * 10.2)), (2000.0, "highway", 0.0)):
         model.loss_db((0.0, 0.0), (x_m, 0.0), environment, replace(state, uniform=uniform))
-        assert state.place.state == "in line of sight"
+        assert state.memory.state == "in line of sight"
 
 
 def test_received_power_by_hand():
@@ -233,7 +235,7 @@ def test_always_in_line_of_sight_draws_one_shadowing_and_nobody_blocks():
     shadowing_db = 3.0 * state.shadowing(0.0, 0.0, 10.0)
     loss_db = model.loss_db((0.0, 0.0), (2000.0, 0.0), "urban", replace(state, heights_m=CAR))
     assert loss_db == pytest.approx(path_db + shadowing_db, rel=1e-12)
-    assert state.place.state == "in line of sight"
+    assert state.memory.state == "in line of sight"
 
 
 def test_rsus_350_m_apart_by_hand():

@@ -20,7 +20,7 @@ def sidelink_efficiency(bandwidth_hz: float) -> float:
 
 
 def noise_dbm(bandwidth_hz: float, noise_figure_db: float) -> float:
-    """Return a receiver's thermal noise over a bandwidth (Hz) with its noise figure (dBm)."""
+    """Return a receiver's thermal noise (dBm) over a bandwidth (Hz), its noise figure (dB) included."""
     return THERMAL_NOISE_DBM_PER_HZ + 10 * math.log10(bandwidth_hz) + noise_figure_db
 
 

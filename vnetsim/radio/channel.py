@@ -33,7 +33,7 @@ class RateUse:
     notes: Sequence[str] = ()  # the model's notes for the user
 
     def count(self, rate_bps: float) -> float:
-        """Count a rate (bit/s), and return it."""
+        """Count a rate (bit/s) that was just looked up, and return it."""
         self.looked_up += 1
         self.capped += self.cap_bps is not None and rate_bps >= self.cap_bps
         if state := self.state():
@@ -56,15 +56,16 @@ class Transfer:
     _mark_s: float = 0.0  # virtual time up to which arrived_bytes counts
 
     def moved_bytes(self, virtual_s: float) -> float:
-        """Return the bytes that have arrived by a virtual time of the channel (s), or by the end of the transfer."""
+        """Return the bytes that have arrived by a virtual time of the channel (s), at most by the transfer's end."""
         if not self.active:
             return self.arrived_bytes
         return min(self.size_bytes, self.arrived_bytes + self._bytes_per_s * (virtual_s - self._mark_s))
 
-    def settle(self, virtual_s: float, time_s: float) -> bool:
-        """Look up the rate at ``time_s`` (s); return whether it changed, with ``arrived_bytes`` and ``due_s`` updated.
+    def update_rate(self, virtual_s: float, time_s: float) -> bool:
+        """Look up the rate at ``time_s`` (s); return whether it changed.
 
-        ``virtual_s`` is the channel's virtual time (s) now. If the rate changed, the caller must queue it again.
+        If so, updates ``arrived_bytes`` and ``due_s``, and the caller must queue the transfer again. ``virtual_s`` is
+        the channel's virtual time (s) now.
         """
         bytes_per_s = self.rate_bps(time_s) / 8
         if bytes_per_s == self._bytes_per_s:
@@ -80,25 +81,17 @@ class Transfer:
 class Channel:
     """One RSU's airtime.
 
+    The clock of ``env`` is in seconds. ``rates`` counts the rates that transfers look up; channels may share it.
     Callbacks run inside the SimPy event that ends a transfer, so the event loop raises their exceptions unchanged. They
     may send and abort on the same channel.
-
-    Args:
-        env: the SimPy environment, with its clock in seconds.
-        rates: counts the rates that transfers look up; channels may share it.
-
-    Attributes:
-        active: number of transfers that share the airtime now.
-        carried_bytes: bytes moved by transfers that have ended, completed or not.
-        busy_s: airtime used (s).
     """
 
     def __init__(self, env: simpy.Environment, rates: RateUse | None = None) -> None:
         self._rates = RateUse() if rates is None else rates
-        self.carried_bytes = 0.0
-        self.busy_s = 0.0
+        self.carried_bytes = 0.0  # by transfers that have ended, completed or not
+        self.busy_s = 0.0  # airtime used
         self._env = env
-        self.active = 0
+        self.active = 0  # number of transfers that share the airtime now
         self._virtual_s = 0.0
         self._now_s: float = env.now
         self._due: list[tuple[float, int, Transfer]] = []  # also contains outdated entries, see _next
@@ -113,27 +106,25 @@ class Channel:
         *,
         update_s: float | None = None,
     ) -> Transfer:
-        """Start a transfer now.
+        """Start a transfer of 0 bytes or more now.
 
-        Args:
-            size_bytes: number of bytes, >= 0.
-            rate_bps: rate with the whole airtime (bit/s) as a function of simulated time (s); at 0 nothing moves.
-            on_done: called once, when the last byte arrives; in a later event of this instant if there are no bytes.
-            update_s: time between look-ups of ``rate_bps`` (s), from now on; None for one look-up now.
+        ``rate_bps`` returns the rate with the whole airtime (bit/s) at a simulated time (s); at 0 nothing moves. It is
+        called now, and every ``update_s`` (s) unless that is None. ``on_done`` is called once, when the last byte
+        arrives; for a transfer without bytes in a later event of this instant.
         """
         self._advance()
         count = self._rates.count
         transfer = Transfer(float(size_bytes), lambda time_s: count(rate_bps(time_s)), on_done)
         self.active += 1
-        transfer.settle(self._virtual_s, self._env.now)
+        transfer.update_rate(self._virtual_s, self._env.now)
         self._enqueue(transfer)
         self._set_alarm()
         if update_s is not None:
-            self._set_update(transfer, self._env.now, 1, update_s)
+            self._schedule_update(transfer, self._env.now, 1, update_s)
         return transfer
 
     def abort(self, transfer: Transfer) -> float:
-        """End a transfer now, if it has not ended, and return the bytes that arrived; ``on_done`` is not called."""
+        """End a transfer now, if it has not ended, and return its bytes that arrived; ``on_done`` is not called."""
         transfer.on_done = None
         if transfer.active:
             self._advance()
@@ -150,12 +141,12 @@ class Channel:
             self._virtual_s += elapsed_s / self.active
 
     def _enqueue(self, transfer: Transfer) -> None:
-        """Queue a transfer by its ``due_s``; earlier entries of it are outdated."""
+        """Queue a transfer by its ``due_s``; its earlier entries become outdated."""
         self._entries += 1
         heappush(self._due, (transfer.due_s, self._entries, transfer))
 
     def _remove(self, transfer: Transfer, moved_bytes: float) -> None:
-        """End a transfer with the bytes that it moved; after the last one, virtual time begins again at 0."""
+        """End a transfer with ``moved_bytes``; without any other active transfer, virtual time begins again at 0."""
         transfer.arrived_bytes, transfer.active = moved_bytes, False
         self.carried_bytes += moved_bytes
         self.active -= 1
@@ -164,7 +155,7 @@ class Channel:
             self._due.clear()
 
     def _next(self) -> Transfer | None:
-        """Return the transfer that ends first, or None; drop entries of transfers that ended or changed their rate."""
+        """Return the active transfer that is due first, None if there is none; remove outdated entries before it."""
         while self._due:
             due_s, _, transfer = self._due[0]
             if transfer.active and transfer.due_s == due_s:
@@ -173,14 +164,14 @@ class Channel:
         return None
 
     def _set_alarm(self) -> None:
-        """Schedule ``_ring`` for when the next transfer ends, if any will; earlier alarms are void."""
-        self._alarm += 1  # an earlier alarm is now outdated and does nothing
+        """Schedule ``_end_due`` for when the next transfer ends, if any will; earlier alarms become outdated."""
+        self._alarm += 1
         transfer = self._next()
         if transfer is not None and transfer.due_s < math.inf:
             delay_s = max(0.0, transfer.due_s - self._virtual_s) * self.active
-            self._env.timeout(delay_s).callbacks.append(partial(self._ring, self._alarm))
+            self._env.timeout(delay_s).callbacks.append(partial(self._end_due, self._alarm))
 
-    def _ring(self, alarm: int, _: object) -> None:
+    def _end_due(self, alarm: int, _: object) -> None:
         """End all transfers that are due, then call their ``on_done``; do nothing if ``alarm`` is outdated."""
         if alarm != self._alarm:
             return
@@ -199,8 +190,8 @@ class Channel:
             if transfer.on_done is not None:
                 transfer.on_done()
 
-    def _set_update(self, transfer: Transfer, start_s: float, count: int, update_s: float) -> None:
-        """Schedule the ``count``-th look-up of a transfer's rate, ``count * update_s`` (s) after ``start_s``."""
+    def _schedule_update(self, transfer: Transfer, start_s: float, count: int, update_s: float) -> None:
+        """Schedule the ``count``-th update of a transfer's rate, ``count * update_s`` (s) after ``start_s``."""
         delay_s = max(math.ulp(self._env.now), start_s + count * update_s - self._env.now)
         self._env.timeout(delay_s).callbacks.append(partial(self._update, transfer, start_s, count, update_s))
 
@@ -209,7 +200,7 @@ class Channel:
         if not transfer.active:
             return
         self._advance()
-        if transfer.settle(self._virtual_s, self._env.now):
+        if transfer.update_rate(self._virtual_s, self._env.now):
             self._enqueue(transfer)
             self._set_alarm()
-        self._set_update(transfer, start_s, count + 1, update_s)
+        self._schedule_update(transfer, start_s, count + 1, update_s)

@@ -36,47 +36,30 @@ NoiseFigureDb = Annotated[float, Within(0, 50, "dB", "0 adds no noise; receivers
 
 
 @dataclass(kw_only=True)
-class Place:
-    """A model's memory of a run.
+class RunMemory:
+    """A model's memory of a run."""
 
-    Args:
-        sight: lines of sight; None if they do not depend on streets or buildings, or no lane is known.
-        rsus: all RSUs; they may interfere.
-        notes: notes for the user.
-        state: in words the channel state of the link whose rate was returned last.
-        heights_m: heights of all vehicles covered so far (m).
-    """
+    sight: Streets | Buildings | None  # None if no line of sight depends on streets or buildings, or no lane is known
+    rsus: Sequence[Rsu]  # all RSUs; they may interfere
+    notes: Sequence[str] = ()  # notes for the user
+    state: str = ""  # in words the channel state of the link whose rate was returned last
+    heights_m: list[float] = field(default_factory=list)  # heights of all vehicles covered so far (m)
 
-    sight: Streets | Buildings | None
-    rsus: Sequence[Rsu]
-    notes: Sequence[str] = ()
-    state: str = ""
-    heights_m: list[float] = field(default_factory=list)
-
-    def one_street(self, one_m: PositionM, other_m: PositionM, environment: str) -> bool:
+    def is_clear(self, one_m: PositionM, other_m: PositionM, environment: str) -> bool:
         """Return whether no building is between two places (m); True outside ``urban``, or without ``sight``."""
-        return environment != "urban" or self.sight is None or self.sight.clear(one_m, other_m)
+        return environment != "urban" or self.sight is None or self.sight.is_clear(one_m, other_m)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnLink:
-    """The random draws of a link; ``uniform``, ``blocker_m`` and ``deviate`` are NaN if no vehicle can block it.
+    """The random draws of a link; ``uniform``, ``blocker_m`` and ``deviate`` are NaN if no vehicle can block it."""
 
-    Args:
-        place: see ``Place``.
-        heights_m: height of the vehicle, or of both vehicles (m).
-        shadowing: standard normal, by x, y and decorrelation distance (m).
-        uniform: a vehicle blocks where the probability of line of sight is smaller than this.
-        blocker_m: height of that vehicle (m).
-        deviate: deviate of its loss, see ``blockage_db``.
-    """
-
-    place: Place
-    heights_m: tuple[float, ...]
-    shadowing: Callable[[float, float, float], float]
-    uniform: float = math.nan
-    blocker_m: float = math.nan
-    deviate: float = math.nan
+    memory: RunMemory
+    heights_m: tuple[float, ...]  # height of the vehicle, or of both vehicles (m)
+    shadowing: Callable[[float, float, float], float]  # standard normal, by x, y and decorrelation distance (m)
+    uniform: float = math.nan  # a vehicle blocks where the probability of line of sight is smaller than this
+    blocker_m: float = math.nan  # height of that vehicle (m)
+    deviate: float = math.nan  # deviate of its loss, see ``blockage_db``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,32 +160,31 @@ class Tr37885:
         given = self.max_spectral_efficiency
         return sidelink_efficiency(self.bandwidth_hz) if given is None else given
 
-    def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> Place:
+    def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> RunMemory:
         """Return the memory of a run, with lines of sight for ``polygons``, and for ``streets`` if a lane is known.
 
-        Raises:
-            InputError: the file of buildings is unusable; see ``Buildings``.
+        InputError if the file of buildings is unusable; see ``Buildings``.
         """
         known = self.state == "polygons" or (self.state == "streets" and any(len(lane) > 1 for lane in lanes))
         if not known:
-            return Place(sight=None, rsus=rsus)
+            return RunMemory(sight=None, rsus=rsus)
         from vnetsim.radio.sight import Buildings, Streets  # noqa: PLC0415 - loads shapely, which other models do not need
 
         places = {rsu.id: (rsu.x_m, rsu.y_m) for rsu in rsus}
         if self.state == "streets":
-            return Place(sight=Streets(lanes, list(places.values())), rsus=rsus)
+            return RunMemory(sight=Streets(lanes, list(places.values())), rsus=rsus)
         buildings = Buildings(Path(self.file), places)
-        return Place(sight=buildings, rsus=rsus, notes=buildings.notes)
+        return RunMemory(sight=buildings, rsus=rsus, notes=buildings.notes)
 
-    def entered(self, height_m: float, memory: Place) -> None:
+    def entered(self, height_m: float, memory: RunMemory) -> None:
         """Append a vehicle's height (m) to ``memory.heights_m``: from now on it may block links."""
         memory.heights_m.append(height_m)
 
-    def draw(self, generator: np.random.Generator, memory: Place, heights_m: tuple[float, ...]) -> DrawnLink:
-        """Return the draws of a link; with ``state = "los"`` only one value of the shadowing."""
+    def draw(self, generator: np.random.Generator, memory: RunMemory, heights_m: tuple[float, ...]) -> DrawnLink:
+        """Return the draws of a link; with ``state = "los"`` its shadowing is constant, and no vehicle can block it."""
         if self.state == "los":
             drawn = float(generator.standard_normal())
-            return DrawnLink(place=memory, heights_m=heights_m, shadowing=lambda *_: drawn)
+            return DrawnLink(memory=memory, heights_m=heights_m, shadowing=lambda *_: drawn)
         uniform, which = float(generator.random()), float(generator.random())
         if self.truck_share is not None:
             blocker_m = TRUCK_M if which < self.truck_share else CAR_M
@@ -210,7 +192,7 @@ class Tr37885:
             known_m = memory.heights_m or [CAR_M]
             blocker_m = known_m[int(which * len(known_m))]
         return DrawnLink(
-            place=memory,
+            memory=memory,
             heights_m=heights_m,
             uniform=uniform,
             blocker_m=blocker_m,
@@ -219,44 +201,44 @@ class Tr37885:
         )
 
     def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink) -> float:
-        """Return the rate with the RSU's power (bit/s)."""
-        return self._with_rsu_bps(rsu, vehicle_m, state, uplink=False)
+        """Return the rate from RSU to vehicle (bit/s); sets ``state.memory.state``."""
+        return self._rsu_link_bps(rsu, vehicle_m, state, uplink=False)
 
     def uplink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink) -> float:
-        """Return the rate with the vehicle's power (bit/s)."""
-        return self._with_rsu_bps(rsu, vehicle_m, state, uplink=True)
+        """Return the rate from vehicle to RSU (bit/s); sets ``state.memory.state``."""
+        return self._rsu_link_bps(rsu, vehicle_m, state, uplink=True)
 
     def sidelink_bps(self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: DrawnLink) -> float:
-        """Return the rate between two vehicles, with the sender's power (bit/s)."""
+        """Return the rate between two vehicles (bit/s), always without interference; sets ``state.memory.state``."""
         loss_db = self.loss_db(sender_m, receiver_m, self.environment_of(rsu), state)
         received_dbm = self.vehicle_power_dbm + 2 * self.vehicle_antenna_dbi - loss_db
         return self.capacity_bps(received_dbm, self.vehicle_noise_figure_db)
 
     def received_dbm(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink) -> float:
-        """Return the power that a vehicle receives from the RSU (dBm)."""
+        """Return the power that a vehicle receives from an RSU (dBm); sets ``state.memory.state``."""
         loss_db = self.loss_db((rsu.x_m, rsu.y_m), vehicle_m, self.environment_of(rsu), state)
         return self.rsu_power_dbm + self.rsu_antenna_dbi + self.vehicle_antenna_dbi - loss_db
 
     def environment_of(self, rsu: Rsu) -> str:
-        """Return the environment of an RSU: that of the setting, else of the scenario, else ``urban``."""
+        """Return the setting's environment; with ``scenario`` that of the RSU, ``urban`` if it has none."""
         return (rsu.environment or "urban") if self.environment == "scenario" else self.environment
 
     def loss_db(self, one_m: PositionM, other_m: PositionM, environment: str, state: DrawnLink) -> float:
         """Return path loss, blockage and shadowing of a link (dB, without antenna gains) with the draws of ``state``.
 
-        Sets ``state.place.state`` to what blocks the link. ``other_m`` is a vehicle's place; ``one_m`` is an RSU's, or
-        a vehicle's if ``state`` has two heights. Shadowing is that at the vehicle, or midway between two.
+        Sets ``state.memory.state`` to what blocks the link, in words. ``other_m`` is a vehicle's place (m); ``one_m``
+        an RSU's, or a vehicle's if ``state`` has two heights. Shadowing is that at the vehicle, or midway between two.
         """
-        place, between_vehicles = state.place, len(state.heights_m) > 1
+        memory, between_vehicles = state.memory, len(state.heights_m) > 1
         one_height_m, other_height_m = state.heights_m if between_vehicles else (self.rsu_height_m, *state.heights_m)
         ground_m = math.dist(one_m, other_m)
         distance_m = math.hypot(ground_m, one_height_m - other_height_m)
-        one_street = place.one_street(one_m, other_m, environment)
+        one_street = memory.is_clear(one_m, other_m, environment)
         path_db = path_loss_db(distance_m, self.carrier_hz, environment, one_street=one_street)
         excess_db = 0.0
-        place.state = "in line of sight" if one_street else "behind buildings"
+        memory.state = "in line of sight" if one_street else "behind buildings"
         if one_street and state.uniform > line_of_sight_probability(ground_m, environment):
-            place.state = "behind a vehicle"
+            memory.state = "behind a vehicle"
             excess_db = blockage_db(distance_m, (one_height_m, other_height_m), state.blocker_m, state.deviate)
         x_m, y_m = ((a + b) / 2 for a, b in zip(one_m, other_m, strict=True)) if between_vehicles else other_m
         deviation_db = self.shadowing_db * (1.0 if one_street else NLOS_SHADOWING)
@@ -264,7 +246,7 @@ class Tr37885:
             excess_db += deviation_db * state.shadowing(x_m, y_m, DECORRELATION_M[environment])
         return path_db + excess_db
 
-    def _with_rsu_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink, *, uplink: bool) -> float:
+    def _rsu_link_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink, *, uplink: bool) -> float:
         """Return the rate from vehicle to RSU with ``uplink``, else from RSU to vehicle (bit/s)."""
         rsu_m = rsu.x_m, rsu.y_m
         loss_db = self.loss_db(rsu_m, vehicle_m, self.environment_of(rsu), state)
@@ -273,27 +255,27 @@ class Tr37885:
         return self.capacity_bps(
             received_dbm,
             self.rsu_noise_figure_db if uplink else self.vehicle_noise_figure_db,
-            self._interference_mw(rsu, rsu_m if uplink else vehicle_m, state.place, uplink=uplink),
+            self._interference_mw(rsu, rsu_m if uplink else vehicle_m, state.memory, uplink=uplink),
         )
 
-    def _interference_mw(self, own: Rsu, receiver_m: PositionM, place: Place, *, uplink: bool) -> float:
-        """Return the unshadowed power (mW) of RSUs except ``own`` at a vehicle, or with ``uplink`` at ``own``."""
+    def _interference_mw(self, own: Rsu, receiver_m: PositionM, memory: RunMemory, *, uplink: bool) -> float:
+        """Return the unshadowed power (mW) of other RSUs than ``own`` at a vehicle, or at ``own`` if ``uplink``."""
         if self.interference == "none":
             return 0.0
         total_mw = 0.0
         sent_dbm = self.rsu_power_dbm + self.rsu_antenna_dbi
         heard_dbm = sent_dbm + (self.rsu_antenna_dbi if uplink else self.vehicle_antenna_dbi)
-        for rsu in place.rsus:
+        for rsu in memory.rsus:
             if rsu.id == own.id:
                 continue
             at_m, environment = (rsu.x_m, rsu.y_m), self.environment_of(rsu)
-            one_street = place.one_street(at_m, receiver_m, environment)
+            one_street = memory.is_clear(at_m, receiver_m, environment)
             loss_db = path_loss_db(math.dist(at_m, receiver_m), self.carrier_hz, environment, one_street=one_street)
             total_mw += 10 ** ((heard_dbm - loss_db) / 10)
         return total_mw
 
     def capacity_bps(self, received_dbm: float, noise_figure_db: float, interference_mw: float = 0.0) -> float:
-        """Return the rate of a receiver (bit/s) by its power (dBm), noise figure (dB) and other senders' power (mW)."""
+        """Return a receiver's rate (bit/s) from received power (dBm), noise figure (dB) and interference (mW)."""
         below_dbm = noise_dbm(self.bandwidth_hz, noise_figure_db)
         if interference_mw:
             below_dbm = 10 * math.log10(10 ** (below_dbm / 10) + interference_mw)

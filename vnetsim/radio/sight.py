@@ -28,9 +28,7 @@ class Streets:
     the middle of a junction does it see into side streets. An RSU away from the road sees the nearest part of the road.
     The same applies between two vehicles. Only the shapes of lanes are needed, which recordings contain.
 
-    Args:
-        lanes: polylines, each an array (points, 2) in m; at least one.
-        rsus_m: positions of RSUs (x and y in m).
+    ``lanes`` are polylines, each an array (points, 2) in m, at least one of them with two points or more.
     """
 
     def __init__(self, lanes: Sequence[Floats], rsus_m: Sequence[Point]) -> None:
@@ -40,7 +38,7 @@ class Streets:
         self._free = shapely.union_all(shapely.buffer([*lines, *to_roads], STREET_M, quad_segs=4))
         shapely.prepare(self._free)
 
-    def clear(self, one_m: Point, other_m: Point) -> bool:
+    def is_clear(self, one_m: Point, other_m: Point) -> bool:
         """Return whether the line between two places (m) stays on streets."""
         return bool(shapely.covers(self._free, shapely.LineString([one_m, other_m])))
 
@@ -48,22 +46,16 @@ class Streets:
 class Buildings:
     """Buildings from SUMO's polygons. A building with an RSU in it or at its wall is ignored: it carries the RSU.
 
-    Args:
-        file: SUMO additional file with ``poly`` elements in the net's coordinates.
-        rsus_m: positions of RSUs (x and y in m) by id.
-
-    Attributes:
-        notes: a line for each RSU on a building.
-
-    Raises:
-        InputError: the file is unreadable, has no building, or one that is not a polygon or intersects itself.
+    ``file`` is a SUMO additional file with ``poly`` elements in the net's coordinates, ``rsus_m`` has positions of RSUs
+    by id. InputError if the file is unreadable, has no building, or one that is not a polygon or intersects itself.
+    ``notes`` has a line for each RSU on a building.
     """
 
     def __init__(self, file: Path, rsus_m: Mapping[str, Point]) -> None:
         found: list[shapely.Polygon] = []
 
-        def start(name: str, attributes: Mapping[str, str]) -> None:
-            """Add the building that begins; refuse one without a shape in metres."""
+        def add_building(name: str, attributes: Mapping[str, str]) -> None:
+            """Add the building of an XML element, if it is one; InputError for one without a valid shape in metres."""
             if name != "poly" or not attributes.get("type", "").startswith(BUILDING):
                 return
             who = f"{xml.where}: building '{attributes.get('id', '')}'"
@@ -78,7 +70,7 @@ class Buildings:
                 raise InputError(f"{who} is no area ({explain_validity(shape)}); mend its shape, or leave it out.")
             found.append(shape)
 
-        xml = XmlFile(file, start)
+        xml = XmlFile(file, add_building)
         xml.read()
         if not found:
             raise InputError(
@@ -94,6 +86,6 @@ class Buildings:
         carrying = {int(index) for buildings in below.values() for index in buildings}
         self._tree = shapely.STRtree([shape for index, shape in enumerate(found) if index not in carrying])
 
-    def clear(self, one_m: Point, other_m: Point) -> bool:
+    def is_clear(self, one_m: Point, other_m: Point) -> bool:
         """Return whether no building is on the line between two places (m), except those that carry an RSU."""
         return not len(self._tree.query(shapely.LineString([one_m, other_m]), predicate="intersects"))

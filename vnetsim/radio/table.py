@@ -15,7 +15,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
 from vnetsim.radio import RATE, PositionM
-from vnetsim.radio.models import Place
+from vnetsim.radio.models import RunMemory
 from vnetsim.storage.run_directory import damage_as_input_error
 
 _MOST_MBPS = RATE.high / 1e6
@@ -24,7 +24,7 @@ _Curves = Mapping[bool, tuple[Floats, Floats]]  # by line of sight: distances (m
 
 
 @dataclass(kw_only=True)
-class _Memory(Place):
+class _Memory(RunMemory):
     """The memory of a run, with the table's rows."""
 
     curves: _Curves
@@ -57,11 +57,11 @@ class RateTable:
     @property
     def cap_bps(self) -> float:
         """The highest rate of the table (bit/s); reads the file."""
-        return max(float(rates_bps.max()) for _, rates_bps in _read(Path(self.file)).values())
+        return max(float(rates_bps.max()) for _, rates_bps in _read_curves(Path(self.file)).values())
 
     def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> _Memory:
-        """Read the file; InputError if it is missing, is no such table, or has an impossible row."""
-        curves = _read(Path(self.file))
+        """Read the file into the memory of a run; InputError if it is missing, no such table, or has a wrong row."""
+        curves = _read_curves(Path(self.file))
         if len(curves) == 1:
             return _Memory(sight=None, rsus=rsus, curves=curves)
         if not any(len(lane) > 1 for lane in lanes):
@@ -79,7 +79,7 @@ class RateTable:
         return memory
 
     def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: _Memory) -> float:
-        """Return the rate from RSU to vehicle (bit/s)."""
+        """Return the rate between RSU and vehicle, in either direction (bit/s); see ``sidelink_bps``."""
         return self.sidelink_bps(rsu, (rsu.x_m, rsu.y_m), vehicle_m, state)
 
     uplink_bps = downlink_bps
@@ -91,15 +91,15 @@ class RateTable:
         """
         sight = True
         if len(state.curves) > 1:
-            sight = state.one_street(sender_m, receiver_m, rsu.environment or "urban")
+            sight = state.is_clear(sender_m, receiver_m, rsu.environment or "urban")
             state.state = "in line of sight" if sight else "behind buildings"
         distances_m, rates_bps = state.curves[sight]
         found = np.interp(math.dist(sender_m, receiver_m), distances_m, rates_bps, right=0.0)
         return max(float(found), RATE.low)  # a rate of 0 would be refused as a mistake; this one moves no bit in a year
 
 
-def _read(path: Path) -> _Curves:
-    """Return a file's curves, one for True if it has no column ``line_of_sight``; InputError if it is wrong."""
+def _read_curves(path: Path) -> _Curves:
+    """Return a file's curves, only one, for True, if it has no column ``line_of_sight``; InputError if it is wrong."""
     what = "no table of rates, a CSV file with the columns distance_m and rate_mbps"
     # polars would read a path as a pattern or a web address
     with damage_as_input_error(path, what), path.open("rb") as file:
