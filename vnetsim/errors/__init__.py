@@ -44,11 +44,10 @@ class NotFiniteError(RunError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
-    """Return the error for a name that does not exist; it suggests the nearest known one, ignoring case, and lists all.
+    """Return, not raise, the error for an unknown name; it suggests the nearest known name, if any, and lists all.
 
-    A known name that begins with ``name`` and a hyphen counts as nearest. The error is returned, not raised.
-
-    ``kind`` is what the name should have been, such as ``"learner"`` or ``"key"``; ``where`` is the file or option.
+    ``kind`` is what the name should have been, such as ``"learner"`` or ``"key"``; ``where`` is the file or option, or
+    empty. Case is ignored; a known name that begins with ``name`` and a hyphen counts as nearest.
     """
     names = sorted(known)
     folded = {known.casefold(): known for known in names}

@@ -52,17 +52,11 @@ class Within:
 
 @dataclass(frozen=True)
 class Acts:
-    """A condition that a setting needs to have an effect; with several in one annotation, all must be met.
+    """A condition that a setting needs to have an effect; with several in one annotation, all must be met."""
 
-    Args:
-        key: another setting; or a fact of the run in words, if both other arguments are empty.
-        values: the other setting must have one of these values.
-        unless: the other setting must have none of these values.
-    """
-
-    key: str
-    values: Sequence[Any] = ()
-    unless: Sequence[Any] = ()
+    key: str  # another setting; or a fact of the run in words, if ``values`` and ``unless`` are empty
+    values: Sequence[Any] = ()  # the other setting must have one of these values
+    unless: Sequence[Any] = ()  # the other setting must have none of these values; ignored beside ``values``
 
     @property
     def is_fact(self) -> bool:
@@ -76,7 +70,7 @@ class Acts:
         return f"{self.key} = {listed}" if self.values else f"{self.key} other than {listed}"
 
     def holds(self, value: Any) -> bool:
-        """Return whether the condition is met when the other setting, or the fact, has this value."""
+        """Return whether the condition is met if the other setting, or the fact (true or false), has this value."""
         if self.is_fact:
             return bool(value)
         return value in self.values if self.values else value not in self.unless
@@ -91,12 +85,12 @@ A_SOURCE = Acts("a scenario that names a traffic source")
 
 
 def needed(by: str, key: str) -> Acts:
-    """Return the condition that the plug-in of kind ``by`` (``"pace"``) lists the setting ``key`` in its ``needs``."""
+    """Return the condition that the run's plug-in of kind ``by``, such as ``"pace"``, has ``key`` in its ``needs``."""
     return Acts(f"a {by} that needs {key}")
 
 
 def in_few_characters(value: float) -> str:
-    """Return a number in the shortest text that is exact."""
+    """Return a number as the shortest text that is exact, such as ``1e7``."""
     short = f"{value:g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
     return short if isinstance(value, float) and float(short) == value else repr(value)
 
@@ -104,14 +98,14 @@ def in_few_characters(value: float) -> str:
 T = TypeVar("T")
 
 
-def _extras(hint: Any, kind: type[T]) -> tuple[T, ...]:
-    """Return the objects of a class in an annotation's metadata, also inside ``| None``; empty if there are none."""
+def _find_metadata(hint: Any, kind: type[T]) -> tuple[T, ...]:
+    """Return the objects of class ``kind`` in an annotation, also inside ``| None``; empty if there are none."""
     found = tuple(extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, kind))
     inner = get_args(hint) if get_origin(hint) is not None else ()
-    return found + tuple(one for part in inner for one in _extras(part, kind))
+    return found + tuple(one for part in inner for one in _find_metadata(part, kind))
 
 
-def _declared(settings: type, kind: type[T]) -> dict[str, tuple[T, ...]]:
+def _collect_metadata(settings: type, kind: type[T]) -> dict[str, tuple[T, ...]]:
     """Return the objects of class ``kind`` in annotations, by field; a field redeclared without any inherits them."""
     found: dict[str, tuple[T, ...]] = {}
     for base in settings.__mro__:
@@ -119,21 +113,21 @@ def _declared(settings: type, kind: type[T]) -> dict[str, tuple[T, ...]]:
             continue
         own = inspect.get_annotations(base)
         for name, hint in get_type_hints(base, include_extras=True).items():
-            if name in own and (extras := _extras(hint, kind)):
-                found.setdefault(name, extras)
+            if name in own and (metadata := _find_metadata(hint, kind)):
+                found.setdefault(name, metadata)
     return found
 
 
 @functools.cache
 def bounds_of(kind: type) -> Mapping[str, Within]:
-    """Return the bounds of a settings class by field."""
-    return {name: bounds[0] for name, bounds in _declared(kind, Within).items()}
+    """Return the bounds of a settings class by field, without fields that declare none."""
+    return {name: bounds[0] for name, bounds in _collect_metadata(kind, Within).items()}
 
 
 @functools.cache
 def acts_of(kind: type) -> Mapping[str, tuple[Acts, ...]]:
-    """Return the conditions of a class's settings by field, without the settings that always have an effect."""
-    return _declared(kind, Acts)
+    """Return the conditions of a settings class by field, without fields that always have an effect."""
+    return _collect_metadata(kind, Acts)
 
 
 def check_bounds(table: str, settings: Any) -> None:

@@ -22,11 +22,9 @@ _SHOWN = 60
 
 
 def resolve_path(path: Path | str) -> Path:
-    """Return an absolute path without symbolic links.
+    """Return an absolute path without symbolic links; the file need not exist.
 
-    Raises:
-        InputError: the links form a circle, the name is too long for a file, or it is not UTF-8 and so cannot be
-            recorded.
+    InputError if the links form a circle, the name is too long for a file, or it is not UTF-8.
     """
     try:
         found = Path(path).resolve()
@@ -38,37 +36,37 @@ def resolve_path(path: Path | str) -> Path:
 
 
 def is_rsu_file(spec: object) -> bool:
-    """Return whether a value of ``traffic.rsu`` names a file."""
+    """Return whether a value of ``traffic.rsu`` names a file: it is text that ends in ``.xml``."""
     return isinstance(spec, str) and spec.endswith(".xml")
 
 
 def is_partition_file(partition: str) -> bool:
-    """Return whether a value of ``data.partition`` names a file."""
+    """Return whether a value of ``data.partition`` names a file: it ends in ``.csv``."""
     return partition.endswith(".csv")
 
 
-def with_paths(key: tuple[str, ...], value: Any, place: Callable[[str], str]) -> Any:
-    """Return a setting's value with ``place`` applied to its paths; the caller checks that ``key`` is in ``FILES``.
+def with_paths(key: tuple[str, ...], value: Any, change: Callable[[str], str]) -> Any:
+    """Return the value of a setting in ``FILES`` with ``change`` applied to each path in it; ``key`` is not checked.
 
-    In a list, only items that name an RSU file are paths. An empty value, and a ``data.partition`` that names no file,
-    are unchanged.
+    In a list, only items that name an RSU file are paths. Values that are no path are returned unchanged: an empty
+    text, a ``data.partition`` that names no file, and anything but text.
     """
     if key == ("data", "partition") and not (isinstance(value, str) and is_partition_file(value)):
         return value
     if isinstance(value, list | tuple):
-        return type(value)(place(one) if is_rsu_file(one) else one for one in value)
-    return place(value) if isinstance(value, str) and value else value
+        return type(value)(change(one) if is_rsu_file(one) else one for one in value)
+    return change(value) if isinstance(value, str) and value else value
 
 
 def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
-    """Return a setting's value from a file in ``folder``, its relative paths (if any) joined to ``folder``.
-
-    Settings that are not in ``FILES`` are returned unchanged.
-    """
+    """Return a setting's value, its relative paths joined to ``folder``; unchanged unless ``key`` is in ``FILES``."""
     return with_paths(key, value, lambda path: str(folder / path)) if key in FILES else value
 
 
 def path_name(*words: str) -> str:
-    """Return a safe name of a file or folder made from any words: never a path, hidden, empty or too long."""
-    plainly = (re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip("-.")[:_LONGEST] for word in words)
-    return "-".join(part for part in plainly if part) or "unnamed"
+    """Return a name for a file or folder made from any words: never a path, hidden or empty, but perhaps not unique.
+
+    Each word keeps 40 characters at most; what is no ASCII letter, digit, dot, hyphen or _ becomes a hyphen.
+    """
+    parts = (re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip("-.")[:_LONGEST] for word in words)
+    return "-".join(filter(None, parts)) or "unnamed"

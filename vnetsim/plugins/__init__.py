@@ -30,14 +30,14 @@ from vnetsim.own_packages import claim
 
 @functools.cache
 def entry_points(*, group: str) -> EntryPoints:
-    """Return the installed entry points of a group. Cached, since reading those of every package takes 10 ms.
+    """Return the installed entry points of a group, or those of a checkout that is not installed.
 
-    A checkout that is not installed uses its ``pyproject.toml``.
+    Cached: reading them takes 10 ms.
     """
-    return metadata.entry_points(group=group) or _of_checkout(group)
+    return metadata.entry_points(group=group) or _read_checkout_entry_points(group)
 
 
-def _of_checkout(group: str) -> EntryPoints:
+def _read_checkout_entry_points(group: str) -> EntryPoints:
     """Return a group's entry points in the checkout's ``pyproject.toml``; none if vnetsim is installed."""
     file = Path(__file__).parents[2] / "pyproject.toml"
     try:
@@ -68,44 +68,33 @@ _GIVEN: dict[tuple[str, str], type] = {}
 """Classes of this process that were passed as objects, by kind and name."""
 
 _FAULTLESS: set[tuple[str, type]] = set()
-"""Kind and class of what ``Kind.fault_of`` found no fault with: a study looks up the same plug-ins for every cell."""
+"""Kinds and classes without a fault, by ``Kind.fault_of``: a study looks up the same plug-ins for every cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of plug-in: a frozen keyword-only dataclass whose fields are its settings; a learner's are ``Settings``.
+    """A kind of plug-in. Plug-ins are frozen keyword-only dataclasses of their settings; a learner has ``Settings``."""
 
-    Args:
-        name: word for one of them in messages, ``"learner"``.
-        group: entry-point group of the installed ones, ``"vnetsim.learners"``.
-        protocol: what a class must follow; it must have every annotation and method that is not ``optional``.
-        key: setting of an experiment that names one, ``"learner"``.
-        table: table of an experiment with its settings, ``"learning"``.
-        default: name used if the user gives none.
-        built_in: entry points that need not be installed, ``module:Class`` by name.
-        package: vnetsim's own package with the built-in ones, which no user's folder may hide; see
-            ``vnetsim.own_packages``. Empty for ``vnetsim`` itself.
-    """
-
-    name: str
-    group: str
-    protocol: type
-    key: str
-    table: str
-    default: str = ""
-    built_in: Mapping[str, str] = field(default_factory=dict)
+    name: str  # word for a plug-in of this kind in messages, ``"learner"``
+    group: str  # entry-point group of the installed ones, ``"vnetsim.learners"``
+    protocol: type  # what a class must follow; it must have every annotation and method that is not ``optional``
+    key: str  # setting of an experiment that names a plug-in, ``"learner"``
+    table: str  # table of an experiment with the plug-in's settings, ``"learning"``
+    default: str = ""  # name used if the user gives none
+    built_in: Mapping[str, str] = field(default_factory=dict)  # ``module:Class`` by name; need not be installed
+    # vnetsim's own package with the built-in ones, which no user's folder may hide; see ``vnetsim.own_packages``
     package: str = ""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of everything that a class must have."""
+        """Names of the attributes and methods that a class must have."""
         return (
             *inspect.get_annotations(self.protocol),
             *(name for name, part in vars(self.protocol).items() if name[0] != "_" and not hasattr(part, "optional")),
         )
 
     def settings_of(self, found: type[Any]) -> type[Any]:
-        """Return the dataclass whose fields are a plug-in's settings: of a learner ``Settings``, else the class."""
+        """Return the dataclass whose fields are a plug-in's settings: a learner's ``Settings``, else its class."""
         return found.Settings if "Settings" in self.parts else found
 
     @property
@@ -114,23 +103,21 @@ class Kind:
         return f"{self.protocol.__module__}.{self.protocol.__name__}"
 
     def entries(self) -> list[EntryPoint]:
-        """Return the entry points of the installed ones, sorted by name, without importing them."""
+        """Return the entry points of all built-in and installed plug-ins, sorted by name, without importing them."""
         own = [EntryPoint(name=name, value=value, group=self.group) for name, value in self.built_in.items()]
         others = [entry for entry in entry_points(group=self.group) if entry.name not in self.built_in]
         return sorted([*own, *others], key=lambda entry: entry.name)
 
     def names(self) -> list[str]:
-        """Return the names of the installed ones, sorted, without importing them."""
+        """Return the names of all built-in and installed plug-ins, sorted, without importing them."""
         return sorted({entry.name for entry in self.entries()})
 
     def name_of(self, given: type) -> str:
         """Return the name by which ``find`` returns a class of this process, such as one defined in a notebook.
 
         An installed plug-in has its own name, a class of a loaded plug-in file its path. Any other class is registered
-        in this process; its name has a digest of its code, so a changed class is another plug-in.
-
-        Raises:
-            InputError: the class does not follow the protocol.
+        in this process; its name has a digest of its code, so a changed class is another plug-in. InputError if that
+        class does not follow the protocol.
         """
         value = f"{given.__module__}:{given.__qualname__}"
         installed = next((entry.name for entry in self.entries() if entry.value == value), None)
@@ -140,7 +127,7 @@ class Kind:
             return f"{sys.modules[given.__module__].__file__}:{given.__name__}"
         if fault := self.fault_of(given):
             raise InputError(f"{given.__name__}: {fault}")
-        name = f"{given.__name__}@{_digest(given)}"
+        name = f"{given.__name__}@{_hash_code(given)}"
         _GIVEN[self.name, name] = given
         return name
 
@@ -148,12 +135,8 @@ class Kind:
         """Return the class called ``name``: an entry point, or a class of a file as ``path/to/file.py:Class``.
 
         A file is run when it is first found. It cannot import its neighbours, so a run depends only on its bytes and on
-        installed packages.
-
-        Raises:
-            InputError: no such plug-in; the message lists those that exist. Or the file cannot be read or imported, or
-                its class does not follow the protocol.
-            RunError: an installed plug-in cannot be imported or does not follow the protocol.
+        installed packages. InputError if there is no such plug-in, the file cannot be read or imported, or its class
+        does not follow the protocol; RunError if that is so of an installed plug-in.
         """
         if (self.name, name) in _GIVEN:
             return _GIVEN[self.name, name]
@@ -184,7 +167,7 @@ class Kind:
         return found  # type: ignore[no-any-return]
 
     def fault_of(self, found: Any) -> str:
-        """Return what is wrong with a class; empty for nothing."""
+        """Return in words how a class, or any object, does not follow the protocol; empty if it does."""
         if isinstance(found, type) and (self.name, found) in _FAULTLESS:
             return ""
         if not (fault := self._find_fault(found)):
@@ -192,7 +175,7 @@ class Kind:
         return fault
 
     def _find_fault(self, found: Any) -> str:
-        """Return what is wrong with a class, empty for nothing; ``fault_of`` does not repeat it for faultless ones."""
+        """Return the same as ``fault_of``, without the cache of faultless classes."""
         article = "an" if self.name[0] in "aeiou" else "a"
         if not isinstance(found, type):
             return f"not a class; {article} {self.name} is one that follows {self.place}."
@@ -217,7 +200,7 @@ class Kind:
         return _fault_of_parameters(found, self.protocol)
 
     def _fault_of_settings(self, settings: Any) -> str:
-        """Return what is wrong with the class of a plug-in's settings; empty for nothing."""
+        """Return in words what is wrong with the class of a plug-in's settings; empty for nothing."""
         own = isinstance(settings, type) and dataclasses.is_dataclass(settings) and "__init__" in vars(settings)
         if not (own and settings.__dataclass_params__.frozen):
             what = "its Settings must be a dataclass" if "Settings" in self.parts else "it must be a dataclass"
@@ -250,17 +233,17 @@ def _fault_of_parameters(found: type, protocol: type) -> str:
 
 
 def is_given(name: str) -> bool:
-    """Return whether a name is that of a class that only this process has."""
+    """Return whether ``Kind.name_of`` registered a class of this process, such as a notebook's, by this name."""
     return any(name == given for _, given in _GIVEN)
 
 
 def is_class(name: str) -> bool:
-    """Return whether a name is that of a class in a file or in this process, not of an installed plug-in."""
+    """Return whether a name is that of a class in a file or of this process (``is_given``), not of an installed one."""
     return code_file(name) is not None or is_given(name)
 
 
-def _digest(given: type) -> str:
-    """Return eight hexadecimal digits that change with a class's methods and plain attributes."""
+def _hash_code(given: type) -> str:
+    """Return eight hexadecimal digits that change with a class's name, methods and plain attributes."""
     parts = [given.__name__]
     for name, value in sorted(vars(given).items()):
         code = getattr(getattr(value, "__func__", value), "__code__", None)
@@ -284,19 +267,22 @@ def short_name(name: str) -> str:
 
 
 def without_folder(name: str) -> str:
-    """Return ``name`` without the folder of its file, if it has one."""
+    """Return ``file.py:Class`` for ``path/to/file.py:Class``; any other name unchanged."""
     path = code_file(name)
     return name if path is None else f"{path.name}:{short_name(name)}"
 
 
 def at_folder(name: str, folder: Path) -> str:
-    """Return ``name`` with the path of its file, if it has one, absolute; a relative path starts from ``folder``."""
+    """Return ``path.py:Class`` with its path absolute, a relative one joined to ``folder``; other names unchanged."""
     path = code_file(name)
     return name if path is None else f"{resolve_path(folder / path)}:{short_name(name)}"
 
 
 def object_of_file(name: str, kind: str) -> Any:
-    """Return what ``path/to/file.py:NAME`` names; raises like ``module_of_file``, or InputError without such a name."""
+    """Run the file of ``path/to/file.py:NAME`` and return its object NAME; InputError if there is none.
+
+    Raises like ``module_of_file``. ``kind`` is the kind of plug-in in words, for messages.
+    """
     path, name = Path(name.rpartition(":")[0]), short_name(name)
     module = module_of_file(path, kind)
     if not hasattr(module, name):
@@ -306,10 +292,9 @@ def object_of_file(name: str, kind: str) -> Any:
 
 
 def module_of_file(path: Path, kind: str) -> ModuleType:
-    """Run a user's file and return it as a module; the same bytes at a path run only once. ``kind`` is for messages.
+    """Run a user's file and return it as a module; the same bytes at a path run only once.
 
-    Raises:
-        InputError: it cannot be read, or raises when it is run.
+    InputError if the file cannot be read, or raises when it is run. ``kind`` is what it contains, for messages.
     """
     try:
         source = path.read_bytes()
@@ -318,7 +303,6 @@ def module_of_file(path: Path, kind: str) -> ModuleType:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     path = path.resolve()
-    # the same bytes are run once; a changed file is another module
     name = f"{FILE_MODULE}{hashlib.sha256(bytes(path) + source).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -334,7 +318,7 @@ def module_of_file(path: Path, kind: str) -> ModuleType:
 
 
 def _import_fault(path: Path, error: BaseException, kind: str) -> str:
-    """Return one line: file, line that failed, why, and a hint if it imports a file of its own folder."""
+    """Return why a user's file failed as one line: path, line number, reason; a hint if it imports a neighbour."""
     if isinstance(error, SyntaxError):
         return f"{error.filename or path}:{error.lineno or 1}: {error.msg}."
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -352,10 +336,9 @@ def reason_of(error: BaseException) -> str:
 
 @contextmanager
 def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
-    """Turn an exception of a plug-in into a RunError of one line; errors of vnetsim itself are raised unchanged.
+    """Turn an exception of the block, where a plug-in runs, into a RunError of one line; VnetsimError passes unchanged.
 
-    Raises:
-        RunError: says which plug-in failed, when, how, and at which line of the user's file.
+    The line says which plug-in (``kind`` and ``name``) failed, ``when``, why, and at which line of the user's file.
     """
     try:
         yield
@@ -366,14 +349,14 @@ def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
 
 
 def place_in_file(error: BaseException) -> str:
-    """Return the last line of a user's file that an error passed through, as a sentence; empty if there is none."""
+    """Return a sentence, after a space, with the line of a user's file that an error came from; empty if none."""
     frames = traceback.walk_tb(error.__traceback__)
     own = [(frame, line) for frame, line in frames if is_users(frame.f_globals.get("__name__", ""))]
     return f" See line {own[-1][1]} of {own[-1][0].f_code.co_filename}." if own else ""
 
 
 def place_of(method: Any) -> str:
-    """Return a sentence with the file and first line of a user's method; empty for any other object."""
+    """Return a sentence, after a space, with file and first line of a user's method; empty for any other object."""
     method = inspect.unwrap(getattr(method, "__func__", method))
     code = getattr(method, "__code__", None)
     if not isinstance(code, CodeType) or not is_users(getattr(method, "__module__", "")):
@@ -382,5 +365,5 @@ def place_of(method: Any) -> str:
 
 
 def is_users(module: str) -> bool:
-    """Return whether a module is a plug-in's file, or the calling script or notebook."""
+    """Return whether a module's name is that of a user's plug-in file, or of the calling script or notebook."""
     return module.startswith(FILE_MODULE) or module == "__main__"

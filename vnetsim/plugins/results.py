@@ -20,10 +20,9 @@ NOT_NEGATIVE = Within(0, 1e300, "", "a size")
 
 
 def number_of(value: Any, within: Within, kind: Kind, plugin: Any, method: str, at: Any = None) -> float:
-    """Return ``value``, which a plug-in's method returned, as a float; ``at.round``, if any, is for the message.
+    """Return ``value``, which a plug-in's method returned, as a float; RunError if not finite, or out of bounds.
 
-    Raises:
-        RunError: it is no finite number, or out of bounds.
+    ``kind``, ``plugin``, ``method`` and ``at.round``, if there is one, are for the message.
     """
     if type(value) is float and within.low <= value <= within.high:  # radio models are called a million times
         return value
@@ -37,22 +36,25 @@ def number_of(value: Any, within: Within, kind: Kind, plugin: Any, method: str, 
 
 
 def require_type(value: T, expected: type, kind: Kind, plugin: Any, method: str, at: Any = None) -> T:
-    """Return ``value``, which a plug-in's method returned; RunError if it is no ``expected``. See ``number_of``."""
+    """Return ``value``, which a plug-in's method returned, unchanged; RunError if it is no instance of ``expected``.
+
+    For the other arguments see ``number_of``.
+    """
     if not isinstance(value, expected):
         raise wrong_result(value, expected.__name__, kind, plugin, method, at)
     return value
 
 
 def wrong_result(value: Any, expected: str, kind: Kind, plugin: Any, method: str, at: Any = None) -> RunError:
-    """Return, not raise, the error for a wrong result; see ``number_of``."""
+    """Return, not raise, the error for a ``value`` that is not as ``expected`` says in words; see ``number_of``."""
     name, place = getattr(plugin, "name", kind.name), place_of(getattr(plugin, method, None))
     problem = f"it returned {' '.join(repr(value).split())[:80]}, expected {expected}; see {kind.place}"
-    return RunError(f"{kind.name} '{name}' failed in {method}{_moment([at])}: {problem}.{place}")
+    return RunError(f"{kind.name} '{name}' failed in {method}{_describe_round([at])}: {problem}.{place}")
 
 
 @contextmanager
 def errors_of_plugins(*plugins: tuple[Kind, Any]) -> Iterator[None]:
-    """Turn an exception that was raised inside one of these plug-ins, objects or classes, into a RunError of one line.
+    """Turn an exception that was raised in code of one of ``plugins``, objects or classes, into a RunError of one line.
 
     It names plug-in, method, round and line of the user's file. Other exceptions are raised unchanged.
     """
@@ -64,19 +66,19 @@ def errors_of_plugins(*plugins: tuple[Kind, Any]) -> Iterator[None]:
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         while frames:
             for kind, plugin in plugins:
-                if method := _method_of(plugin, frames[-1]):
+                if method := _find_method(plugin, frames[-1]):
                     given = [
                         frame.f_locals.get(name)
                         for frame in reversed(frames)
                         for name in frame.f_code.co_varnames[1 : frame.f_code.co_argcount]
                     ]
-                    with plugin_errors(kind.name, str(plugin.name), f"in {method}{_moment(given)}"):
+                    with plugin_errors(kind.name, str(plugin.name), f"in {method}{_describe_round(given)}"):
                         raise error from error.__cause__
             frames.pop()
         raise
 
 
-def _method_of(plugin: Any, frame: FrameType) -> str:
+def _find_method(plugin: Any, frame: FrameType) -> str:
     """Return the plug-in's public method that a frame runs, or that contains the frame's code; empty if neither."""
     own = plugin if isinstance(plugin, type) else type(plugin)
     where = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
@@ -87,7 +89,7 @@ def _method_of(plugin: Any, frame: FrameType) -> str:
     return ""
 
 
-def _moment(given: list[Any]) -> str:
-    """Return " in round N" if an argument of a call has a round; else empty."""
-    rounds = (getattr(one, "round", None) for one in given)
+def _describe_round(arguments: list[Any]) -> str:
+    """Return " in round N" for the first argument of a call that has a whole number ``round``; else empty."""
+    rounds = (getattr(one, "round", None) for one in arguments)
     return next((f" in round {number}" for number in rounds if isinstance(number, int)), "")

@@ -24,7 +24,7 @@ from vnetsim.plugins import Kind, at_folder, code_file, is_class, plugin_errors,
 from vnetsim.plugins.results import errors_of_plugins, require_type
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
-from vnetsim.scenario.kinds import TRAFFIC_SOURCES, is_sumo, names_source, scenario_anywhere
+from vnetsim.scenario.kinds import TRAFFIC_SOURCES, is_sumo, names_source, with_absolute_path
 from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
 from vnetsim.scenario.settings_file import learner_defaults
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
@@ -220,7 +220,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
     chosen_learner = resolve_plugin(LEARNERS, experiment.learning, experiment.learner, found=learner)
     if experiment.topology.kind != "single":
         require_several_models(chosen_learner.found, f"topology.kind = '{experiment.topology.kind}'")
-    schedule, spelt_out = None, {"learning": chosen_learner.spelt_out}
+    schedule, spelt_out = None, {"learning": chosen_learner.plain_settings}
     if name := experiment.schedule.learner:
         schedule = resolve_plugin(LEARNERS, experiment.schedule.learning, name, below=("schedule",))
         own, its = chosen_learner.found, schedule.found
@@ -228,7 +228,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
             raise InputError(
                 f"schedule.learner: {its.name} learns another task ({its.task}) than {own.name} ({own.task})."
             )
-        spelt_out["schedule.learning"] = schedule.spelt_out
+        spelt_out["schedule.learning"] = schedule.plain_settings
     experiment = experiment.with_values(spelt_out)
     named = _other_plugins(experiment, chosen_learner.found)
     return Assembly(
@@ -290,7 +290,7 @@ def plugin_files(experiment: Experiment) -> dict[str, str]:
 
 def with_absolute_paths(experiment: Experiment) -> Experiment:
     """Return the experiment with absolute paths; InputError for an invalid path. Files need not exist."""
-    found: dict[str, Any] = {"scenario": scenario_anywhere(experiment.scenario)}
+    found: dict[str, Any] = {"scenario": with_absolute_path(experiment.scenario)}
     for path in sorted(FILES):
         key = ".".join(path)
         if value := experiment.value(key):

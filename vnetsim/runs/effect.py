@@ -76,7 +76,7 @@ def find_idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, boo
     known = {**_find_facts(assembly), **facts}
     values, acts = leaves(to_plain(assembly.experiment)), dict(_list_conditions(Experiment))
     for table, plugin in assembly.plugin_by_table.items():
-        values |= leaves(plugin.spelt_out, (table,))
+        values |= leaves(plugin.plain_settings, (table,))
         acts |= _list_conditions(type(plugin.settings), table)
     lacking: dict[str, str] = {}
     for key in sorted(keys):

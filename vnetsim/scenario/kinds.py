@@ -79,62 +79,46 @@ def source_file(scenario: str) -> Path | None:
 
 
 def names_source(scenario: str) -> bool:
-    """Return whether a scenario names a traffic source rather than a file or folder.
-
-    Only names of installed sources are looked up; nothing is imported.
-    """
+    """Return whether a scenario names a traffic source rather than a file or folder; imports nothing."""
     if source_file(scenario) is not None or scenario in TRAFFIC_SOURCES.built_in:
         return True
     return re.fullmatch(r"[\w-]+", scenario) is not None and scenario in TRAFFIC_SOURCES.names()
 
 
 def scenario_at(scenario: str, folder: Path) -> str:
-    """Return a scenario named in a settings file; its path, if any, is relative to that file's ``folder``."""
+    """Return a scenario as written in a settings file in ``folder``, its path, if any, joined to ``folder``."""
     if source_file(scenario) is not None:
         return at_folder(scenario, folder)
     return scenario if names_source(scenario) else str(folder / scenario)
 
 
-def scenario_anywhere(scenario: str) -> str:
+def with_absolute_path(scenario: str) -> str:
     """Return a scenario with an absolute path; unchanged if it is only a name. InputError for an impossible path."""
     return scenario_at(scenario, Path.cwd()) if names_source(scenario) else str(resolve_path(scenario))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficKind:
-    """A kind of traffic.
+    """A kind of traffic."""
 
-    Args:
-        name: the name in records; a traffic source is recorded by its own name instead.
-        accepts: returns its scenarios in words.
-        matches: whether a scenario is of this kind; kinds earlier in ``TRAFFIC_KINDS`` are asked first.
-        opener: ``module:name`` of a callable that takes the experiment and the arguments of
-            ``vnetsim.traffic.open_traffic``.
-        seeded_by: the setting to change for different traffic of the same scenario; empty for a recording.
-        reads: the settings of ``traffic`` that it reads; None if its opener checks the settings.
-    """
-
-    name: str
-    accepts: Callable[[], str]
-    matches: Callable[[str], bool]
-    opener: str
+    name: str  # the name in records; a traffic source is recorded by its own name instead
+    accepts: Callable[[], str]  # returns its scenarios in words
+    matches: Callable[[str], bool]  # whether a scenario is of this kind; earlier ``TRAFFIC_KINDS`` are asked first
+    opener: str  # ``module:name`` of a callable with the arguments of ``vnetsim.traffic.open_traffic``
+    # the setting to change for different traffic of the same scenario; empty for a recording
     seeded_by: Literal["seed", "traffic.seed", ""] = ""
-    reads: Sequence[str] | None = None
+    reads: Sequence[str] | None = None  # settings of ``traffic`` that it reads; None if its opener checks them
 
 
 def refuse_unread(experiment: Experiment, name: str, reads: Sequence[str]) -> None:
-    """Refuse changed settings of ``traffic`` that the traffic called ``name`` does not read.
+    """Raise InputError if settings of ``traffic`` are changed that are not in ``reads``; ``name`` is the traffic's.
 
     ``repeat``, ``equipped`` and ``vehicle_types = ["all"]`` are not refused: all traffic can obey them.
-
-    Raises:
-        InputError: the message names them, and those that it reads.
     """
     asked, default = experiment.traffic, TrafficSettings()
-    names = [field.name for field in fields(asked) if field.name not in {*reads, "repeat", "equipped"}]
+    obeyed = {*reads, "repeat", "equipped", *["vehicle_types"] * (asked.vehicle_types == ("all",))}
+    names = [field.name for field in fields(asked) if field.name not in obeyed]
     unread = [f"traffic.{key}" for key in names if getattr(asked, key) != getattr(default, key)]
-    if asked.vehicle_types == ("all",) and "traffic.vehicle_types" in unread:
-        unread.remove("traffic.vehicle_types")
     if unread:
         read = ", ".join(f"traffic.{key}" for key in reads) or "nothing"
         raise InputError(
@@ -144,7 +128,7 @@ def refuse_unread(experiment: Experiment, name: str, reads: Sequence[str]) -> No
 
 
 def kind_of(scenario: str) -> TrafficKind | None:
-    """Return the kind of traffic of a scenario, None if unknown."""
+    """Return the kind of traffic of a scenario; None if it is unknown, also for a missing folder."""
     return next((kind for kind in TRAFFIC_KINDS if kind.matches(scenario)), None)
 
 
@@ -196,7 +180,7 @@ TRAFFIC_KINDS = (
 
 
 def unknown_kind(scenario: str) -> InputError:
-    """Return, not raise, the error for a scenario that is missing or of an unknown kind."""
+    """Return, not raise, the error for a scenario that is missing or of an unknown kind; it lists those accepted."""
     *others, last = (kind.accepts() for kind in reversed(TRAFFIC_KINDS))
     problem = "unknown kind of scenario" if Path(scenario).exists() else "no such file or folder"
     return InputError(f"{scenario}: {problem}; accepted are {', '.join(others)}, or {last}.")

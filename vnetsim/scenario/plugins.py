@@ -14,20 +14,20 @@ from vnetsim.storage.structure import structure
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedPlugin:
-    """A plug-in that an experiment names: its class, and an instance of it or (for a learner) of its ``Settings``."""
+    """A plug-in that an experiment names."""
 
-    found: Any
-    settings: Any
+    found: Any  # its class
+    settings: Any  # an instance of the class, or of a learner's ``Settings``
 
     @property
-    def spelt_out(self) -> dict[str, Any]:
-        """Its settings as plain values, defaults included."""
+    def plain_settings(self) -> dict[str, Any]:
+        """Its settings as TOML values, defaults included, None left out."""
         return to_plain(self.settings)
 
     @property
     def record(self) -> dict[str, Any]:
         """Name, source and settings, for the manifest."""
-        return {"name": self.found.name, "source": self.found.source, "settings": self.spelt_out}
+        return {"name": self.found.name, "source": self.found.source, "settings": self.plain_settings}
 
 
 def resolve_plugin(
@@ -38,10 +38,10 @@ def resolve_plugin(
     found: type[Any] | None = None,
     below: tuple[str, ...] = (),
 ) -> ResolvedPlugin:
-    """Find a plug-in by ``name``, else by ``values["name"]``, else the kind's default; check its settings, ``values``.
+    """Find a plug-in by ``name``, else ``values["name"]``, else the kind's default; build its settings from ``values``.
 
-    ``found`` is its class, if already known; ``below`` the path of the table that contains the kind's key and table.
-    InputError: there is no such plug-in, or its settings are wrong. RunError: an installed one is faulty.
+    ``found`` is its class, if already known; ``below`` is, for messages, the path of the table that contains the kind's
+    table. InputError if there is no such plug-in, or its settings are wrong; RunError if an installed one is faulty.
     """
     own = {key: value for key, value in values.items() if f"{kind.table}.{key}" != kind.key}
     name = name or values.get("name", kind.default)

@@ -31,7 +31,7 @@ from vnetsim.storage.structure import parse_toml, read_toml, structure
 
 
 def _field_names(kind: Any) -> set[str]:
-    """Return the names of a settings class's fields, without the one that collects other keys (``BESIDE``)."""
+    """Return the names of a settings class's fields, without a field that collects all other keys (``BESIDE``)."""
     return {field.name for field in dataclasses.fields(kind) if not field.metadata}
 
 
@@ -61,8 +61,8 @@ def parse_override(text: str) -> Override:
         return path, value.strip()
 
 
-def put(values: Settings, path: Key, value: Any) -> Settings:
-    """Return settings with a value at ``path``; a table replaces all that are below it, an empty table none."""
+def _with_value(values: Settings, path: Key, value: Any) -> Settings:
+    """Return settings with a value at ``path``; a table replaces all settings below it, an empty table none."""
     others = {key: old for key, old in values.items() if key[: len(path)] != path}
     new = leaves({path[-1]: value}, path[:-1])
     if len(others) == len(values) or (path in values and path in new):
@@ -71,7 +71,7 @@ def put(values: Settings, path: Key, value: Any) -> Settings:
 
 
 def to_tables(values: Settings, where: str = "") -> dict[str, Any]:
-    """Return settings as nested tables; InputError, which begins with ``where``, if a part of a path is no table."""
+    """Return settings as nested tables; InputError, which begins with ``where``, if one is below another's value."""
     result: dict[str, Any] = {}
     for path, value in sorted(values.items(), key=lambda setting: len(setting[0])):  # values before what is below them
         table = result
@@ -98,10 +98,9 @@ def leaves(table: Mapping[str, Any], above: Key = ()) -> Settings:
 
 
 def keys_in_file(scenario: str) -> set[str]:
-    """Return the dotted keys that an experiment file sets; InputError if it cannot be read.
+    """Return the dotted keys that an experiment file (.toml) sets; InputError if it cannot be read.
 
-    Empty for other scenarios, and for files that set most settings, as a run's record does: the user did not choose
-    those.
+    Empty for other scenarios, and for files that set most settings: the user did not choose those.
     """
     found = leaves(read_toml(Path(scenario))) if Path(scenario).suffix == ".toml" else {}
     return set() if names_most(found) else {".".join(path) for path in found}
@@ -109,20 +108,20 @@ def keys_in_file(scenario: str) -> set[str]:
 
 def names_most(settings: Iterable[Key]) -> bool:
     """Return whether these are more than half of all settings, as in a run's record or a frozen benchmark."""
-    every = _every_key()
-    return 2 * len(every & set(settings)) > len(every)
+    every = _general_defaults()
+    return 2 * len(every.keys() & set(settings)) > len(every)
 
 
 @functools.cache
-def _every_key() -> frozenset[tuple[str, ...]]:
-    """Return the paths of all settings that have a value by default."""
-    return frozenset(leaves(to_plain(Experiment(scenario=""))))
+def _general_defaults() -> Settings:
+    """Return the defaults of all settings, without those that are None by default; do not change the result."""
+    return leaves(to_plain(Experiment(scenario="")))
 
 
 def to_plain(settings: Any) -> dict[str, Any]:
-    """Return settings as nested dictionaries of TOML values, without ``None`` and empty tables of plug-ins.
+    """Return a settings object as nested dictionaries of TOML values, without None and empty tables of plug-ins.
 
-    A data set's own settings are returned beside those of ``data``.
+    A data set's own settings are returned in the table ``data`` itself, not in ``own``.
     """
 
     def plain(value: Any) -> Any:
@@ -139,7 +138,7 @@ def to_plain(settings: Any) -> dict[str, Any]:
 
 
 def to_toml(experiment: Experiment) -> str:
-    """Return the experiment as TOML; ``load_experiment`` reads back an equal experiment."""
+    """Return all settings of an experiment as TOML; ``load_experiment`` reads back an equal experiment."""
     return tomli_w.dumps(to_plain(experiment))
 
 
@@ -162,7 +161,7 @@ SCALED = ("learning", "encoder", "data")
 
 
 def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
-    """Return what a scale sets for a learner, by dotted key; ``laptop`` sets nothing by default. See ``Learner``.
+    """Return the settings of one of a learner's scales, by dotted key; ``laptop`` has none by default. See ``Learner``.
 
     InputError if the learner has no such scale, RunError for a key that a scale may not set.
     """
@@ -177,7 +176,7 @@ def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
 
 
 def _with_defaults(values: Settings, defaults: Settings) -> Settings:
-    """Return ``values`` with those ``defaults`` for which no value is set at, above or below their path."""
+    """Return ``values`` with all ``defaults`` for which there is no value at, above or below their path."""
     for path, default in defaults.items():
         table = next((path[:end] for end in range(1, len(path)) if values.get(path[:end], {}) != {}), None)
         if table is None and not any(key[: len(path)] == path for key in values):
@@ -186,7 +185,7 @@ def _with_defaults(values: Settings, defaults: Settings) -> Settings:
 
 
 def _with_other_defaults(values: Settings, old: Settings, new: Settings, general: Settings) -> Settings:
-    """Return ``values``; each that equals its old (else general) default gets its new (else general) default."""
+    """Return ``values``; one that equals its old (else general) default becomes its new (else general) default."""
     changed = {path for path in {*old, *new} if values.get(path) == old.get(path, general.get(path))}
     return values | {path: new.get(path, general.get(path)) for path in sorted(changed)}
 
@@ -201,7 +200,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read_settings(scenario: str) -> tuple[Settings, Path | None]:
-    """Return the settings of a TOML file or run directory, and their file; for others only ``scenario``, and None."""
+    """Return the settings in a TOML file or run directory and the file's path; else only ``scenario``, and None."""
     path = Path(scenario)
     if path.suffix == ".toml":
         tables = read_toml(path)
@@ -222,16 +221,16 @@ def _read_settings(scenario: str) -> tuple[Settings, Path | None]:
 
 
 def _with_paths_at(values: Settings, folder: Path) -> Settings:
-    """Return settings of a file in ``folder``, paths relative to it resolved; ``scenario`` stays as it is."""
+    """Return settings from a file in ``folder``, their relative paths joined to it, except that of ``scenario``."""
     values = {path: from_folder(path, value, folder) for path, value in values.items()}
     for key, path in _PLUGINS.items():
         if isinstance(name := values.get(path), str):
-            values[path] = at_folder(_recorded_name(key, name, folder), folder)
+            values[path] = at_folder(_with_recorded_path(key, name, folder), folder)
     return values
 
 
-def _recorded_name(key: str, name: str, folder: Path) -> str:
-    """Return a plug-in's name, with its file's full path if the manifest of the run in ``folder`` has it."""
+def _with_recorded_path(key: str, name: str, folder: Path) -> str:
+    """Return the plug-in's ``name`` at ``key``, with its file's full path if the manifest in ``folder`` has that."""
     file = code_file(name)
     if file is None or str(file) != file.name:
         return name
@@ -241,7 +240,7 @@ def _recorded_name(key: str, name: str, folder: Path) -> str:
 
 
 def _without_code(values: Settings, overrides: Sequence[Override], file: Path) -> Settings:
-    """Return a run directory's settings with downloads off; refuse code files that ``overrides`` do not name."""
+    """Return a run directory's settings with downloads off; InputError for code that ``overrides`` do not replace."""
     given = {path for path, _ in overrides}
     for key, path in _PLUGINS.items():
         if path not in given:
@@ -250,8 +249,8 @@ def _without_code(values: Settings, overrides: Sequence[Override], file: Path) -
     return {**values, ("data", "download"): False}
 
 
-def _fit_recording(values: Settings, folder: Path, kind: type[Learner], own: Settings, *, another: bool) -> Settings:
-    """Return recorded settings for ``kind``; if it is ``another``, ``own`` replaces old defaults, unknown keys go."""
+def _fit_recording(values: Settings, folder: Path, learner: type[Learner], own: Settings, *, new: bool) -> Settings:
+    """Return recorded settings for a learner; if it is ``new``, its ``own`` defaults replace the recorded learner's."""
     record = _read_manifest(folder)
     old = leaves(found) if isinstance(found := record.get("learner_defaults"), dict) else None
     if record.get("kind") == "timing" and values.get(_ROUNDS) == ALL_ROUNDS:
@@ -259,21 +258,21 @@ def _fit_recording(values: Settings, folder: Path, kind: type[Learner], own: Set
         played = run.read("rounds").height if run.has("rounds") else 0
         rest = {path: value for path, value in values.items() if path != _ROUNDS}
         values = {**rest, _ROUNDS: played} if played else rest
-    if another or old is None:
-        values = _with_other_defaults(values, old or {}, own, leaves(to_plain(Experiment(scenario=""))))
-    return _without_table(values, "learning", _field_names(kind.Settings)) if another else values
+    if new or old is None:
+        values = _with_other_defaults(values, old or {}, own, _general_defaults())
+    return _without_table(values, "learning", _field_names(learner.Settings)) if new else values
 
 
-def _without_table(values: Settings, table: str, but: Collection[str] = ()) -> Settings:
-    """Return the settings without those of ``table``, except those whose names are in ``but``."""
-    return {path: value for path, value in values.items() if path[0] != table or (len(path) > 1 and path[1] in but)}
+def _without_table(values: Settings, table: str, keep: Collection[str] = ()) -> Settings:
+    """Return the settings without those of ``table``, except those whose names are in ``keep``."""
+    return {path: value for path, value in values.items() if path[0] != table or (len(path) > 1 and path[1] in keep)}
 
 
 def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experiment:
     """Read an experiment without loading its learner, whose settings stay unchecked; for traffic, or a run to resume.
 
     ``scenario`` is a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml`` or a run directory. ``overrides``
-    replace values of the file, in order. InputError: the file, a key or a value is wrong.
+    replace values of the file, in order. InputError if the file, a key or a value is wrong.
     """
     values, file = _read_settings(scenario)
     return _build(values, overrides, file)
@@ -282,7 +281,7 @@ def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experi
 def read_experiment(
     scenario: str, overrides: Sequence[Override] = (), *, trust: bool = False, scale: str = LAPTOP
 ) -> tuple[Experiment, type[Learner]]:
-    """Read an experiment, and find the class of its learner.
+    """Read an experiment as ``load_experiment`` does, with the defaults of its learner; return it and that class.
 
     General defaults come first, then the learner's own, then those of the data set, then those of the learner's scale,
     then the file, then ``overrides``.
@@ -291,17 +290,10 @@ def read_experiment(
     ``learning`` that both learners have are kept, so that the runs compare. A recorded value that is the old learner's
     own default becomes the new learner's default, or the general one; any other value was set by the user and is kept.
 
-    Args:
-        scenario: see ``load_experiment``.
-        overrides: see ``load_experiment``.
-        trust: whether a run directory may name code to run, and data to download.
-        scale: the learner's scale. In a recorded run it changes the settings that are still at their defaults. Values
-            of ``data`` apply to the learner's own data set only.
-
-    Raises:
-        InputError: the file, a key or a value is wrong; the learner has no such scale; or a run directory names code
-            that ``overrides`` do not.
-        RunError: the learner's own defaults, or its scale, have a key that a learner may not set.
+    In a recorded run ``scale`` changes the settings that are still at their defaults. Its values of ``data`` apply to
+    the learner's own data set only. Without ``trust`` a run directory may not name data to download, or code unless
+    ``overrides`` replace it: InputError. InputError also if the file, a key, a value or the scale is wrong; RunError if
+    the learner's own defaults, or its scale, have a key that a learner may not set.
     """
     values, file = _read_settings(scenario)
     recorded = file is not None and file.parent == Path(scenario)
@@ -315,7 +307,7 @@ def read_experiment(
     learner = LEARNERS.find(name)
     own = leaves(learner_defaults(learner))
     if file is not None and recorded:
-        values = _fit_recording(values, file.parent, learner, own, another=name != before)
+        values = _fit_recording(values, file.parent, learner, own, new=name != before)
     scaled = leaves(learner_scale(learner, scale))
     own_data = own.get(("data", "name"), DataSettings.name)
     data = given.get(("data", "name"), values.get(("data", "name")) or own_data)
@@ -328,7 +320,7 @@ def read_experiment(
                 scaled = {path: own[path], **scaled} if path in own else scaled
         scaled = {**leaves(DATA_DEFAULTS.get(str(data), {})), **scaled}
     if scaled and recorded:
-        general = leaves({**to_plain(Experiment(scenario="")), LEARNERS.table: to_plain(learner.Settings())})
+        general = _general_defaults() | leaves({LEARNERS.table: to_plain(learner.Settings())})
         values = _with_other_defaults(values, own, {**own, **scaled}, general)
     values = _with_defaults(values, scaled if recorded else {**own, **scaled})
     try:
@@ -341,10 +333,10 @@ def read_experiment(
 
 def _build(values: Settings, overrides: Sequence[Override], file: Path | None) -> Experiment:
     """Return the experiment of ``values`` with ``overrides``; InputError names ``file`` if ``values`` alone fail."""
-    result = _without_replaced(values, overrides)
+    result = _without_replaced_plugins(values, overrides)
     try:
         for path, value in overrides:
-            result = put(result, path, value)
+            result = _with_value(result, path, value)
         return _build_experiment(result, "")
     except InputError:
         if file is not None:
@@ -353,7 +345,7 @@ def _build(values: Settings, overrides: Sequence[Override], file: Path | None) -
 
 
 def _build_experiment(values: Settings, where: str) -> Experiment:
-    """Return the experiment of ``values``; refuse unknown keys of built-in data sets. Errors begin with ``where``."""
+    """Return the experiment of ``values``; InputError, beginning with ``where``, for an unknown key or wrong value."""
     experiment = structure(to_tables(values, where), Experiment, where)
     data = experiment.data
     if data.own and data.name in DATA_SETS.built_in:
@@ -369,7 +361,7 @@ def with_overrides(experiment: Experiment, overrides: Sequence[Override]) -> Exp
     return _build(leaves(to_plain(experiment)), overrides, None)
 
 
-def _without_replaced(values: Settings, overrides: Sequence[Override]) -> Settings:
+def _without_replaced_plugins(values: Settings, overrides: Sequence[Override]) -> Settings:
     """Return ``values`` without the settings of each plug-in that ``overrides`` replace by another one."""
     tables = {(table, "name"): table for table in DEFAULT_NAMES}
     tables |= {("data", "name"): "data", ("learning", "encoder"): "encoder"}

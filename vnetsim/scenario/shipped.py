@@ -18,7 +18,7 @@ _TO_DOCUMENTATION = re.compile(r"\[([^\]\n]*)\]\((?:\.\./)+docs/[^)\n]*\)")
 
 
 def shipped_scenarios() -> Path:
-    """Return the folder of shipped scenarios, in the source tree or below ``share/``; RunError if there is none."""
+    """Return the folder of shipped scenarios, of the source tree or the installation; RunError if there is none."""
     source = Path(__file__).resolve().parents[2] / "scenarios"
     installed = Path(sysconfig.get_path("data")) / "share" / "vnetsim" / "scenarios"
     for folder in (source, installed):
@@ -28,9 +28,10 @@ def shipped_scenarios() -> Path:
 
 
 def copy_scenarios(folder: Path) -> list[Path]:
-    """Copy the shipped scenarios, without links to documentation; return the paths of those to run, sorted.
+    """Copy the shipped scenarios to a new or empty folder; return the sorted paths of the files that can be run.
 
-    InputError if ``folder`` is a file or not empty, RunError if it cannot be written.
+    Copied pages have no links to the documentation. InputError if ``folder`` is a file or not empty, RunError if it
+    cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: not an empty folder; name a new one.")
@@ -47,7 +48,7 @@ def copy_scenarios(folder: Path) -> list[Path]:
 
 
 def copy_learner(name: str) -> Path:
-    """Write the shipped learner as class ``name`` to ``name.py`` in the working directory, and return the path.
+    """Write the shipped learner SCAFFOLD as class ``name`` to ``name.py`` in the working directory; return the path.
 
     InputError if ``name`` cannot name a class or the file exists, RunError if it cannot be written.
     """

@@ -22,7 +22,10 @@ def asks_for_trust(experiment: Experiment) -> bool:
 
 
 def refuse_code(file: Path, key: str, name: object, *, hint: str) -> None:
-    """Refuse a plug-in in a file, with InputError; ``hint`` says what the user may add to allow it."""
+    """Raise InputError if ``name``, the value of ``key`` in ``file``, names a class of a code file, ``path.py:Class``.
+
+    ``hint`` says what the user may add to allow it. Any other value is accepted.
+    """
     if isinstance(name, str) and (code := code_file(name)) is not None:
         raise InputError(
             f"{file}: {key}: the folder wants the code of {code} ({short_name(name)}) to be run; if you trust it, "
@@ -34,8 +37,8 @@ def check_resumed(experiment: Experiment, file: Path, *, scenario: str, learner:
     """Refuse, with InputError, to resume a run with code or a SUMO scenario that the user did not name.
 
     ``experiment`` was read from ``file``, the run's ``experiment.toml``, with ``scenario`` as written there;
-    ``learner`` is the one that the user names, or None. A SUMO scenario is refused if it is inside the folder, or
-    if its path is not absolute and free of links, as a run records it: it may have come with the folder.
+    ``learner`` is the one that the user names, or None; it must be the recorded one. A SUMO scenario is refused if it
+    may have come with the folder: it is inside, or its path is not absolute and free of links, as a run records it.
     """
     learner = None if learner is None else at_folder(learner, Path.cwd())
     if learner is not None and learner != experiment.learner:

@@ -27,7 +27,7 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.manifest import changed_inputs, sha256_of
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import open_lock
-from vnetsim.scenario.kinds import is_sumo, names_source, scenario_anywhere
+from vnetsim.scenario.kinds import is_sumo, names_source, with_absolute_path
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.storage.records import COMPARISON, FORMAT, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
@@ -53,7 +53,7 @@ def with_one_rsu(
     record = _read_record(run)
     chosen = record.get("chosen_rsu") or {}
     for traffic in traffics:
-        scenario = scenario_anywhere(traffic.scenario)
+        scenario = with_absolute_path(traffic.scenario)
         if not _may_choose(traffic) or scenario in chosen.get("scenarios", ()):
             continue
         found, note = _choose_rsu(traffic, progress)
@@ -68,7 +68,7 @@ def with_one_rsu(
         run.write_json(COMPARISON, {**record, "chosen_rsu": chosen})
     return tuple(
         one.with_values({"traffic.rsu": (chosen["id"],)})
-        if _may_choose(one) and scenario_anywhere(one.scenario) in chosen.get("scenarios", ())
+        if _may_choose(one) and with_absolute_path(one.scenario) in chosen.get("scenarios", ())
         else one
         for one in traffics
     )
@@ -211,7 +211,7 @@ def check_recording(folder: Path, known: RecordedEntry, scenario: str = "") -> N
 def deciding_settings(traffic: Experiment) -> dict[str, Any]:
     """Return the settings that decide what traffic is recorded, as plain values, to find an equal recording again."""
     plain = to_plain(traffic)
-    located = scenario_anywhere(traffic.scenario)
+    located = with_absolute_path(traffic.scenario)
     chosen = {key: plain[key] for key in ("seed", *DECIDING) if key != "source"}
     if names_source(traffic.scenario) and "source" in plain:
         chosen["source"] = plain["source"]
