@@ -48,7 +48,7 @@ class Conformance:
 
     @contextmanager
     def law(self, text: str, *, needed: bool = False) -> Iterator[None]:
-        """Check a law in the block, which raises if the plug-in breaks it; the check ends there if it is ``needed``."""
+        """Add ``text`` to ``kept``, or a line to ``faults`` if the block raises; a ``needed`` law then ends the check."""
         try:
             yield
         except _Stop:
@@ -95,12 +95,16 @@ def check_plugin(plugin: str | type, settings: Mapping[str, Any] | None = None) 
 
 
 def conformance(plugin: str | type, settings: Mapping[str, Any] | None = None) -> Conformance:
-    """Return which laws a plug-in keeps and breaks, as ``check_plugin``; InputError: no plug-in, wrong settings."""
-    from vnetsim.testing import laws  # noqa: PLC0415 - imports what runs a simulation
+    """Return which laws a plug-in keeps and which it breaks; the arguments are those of ``check_plugin``.
 
-    kind, found = _find(plugin)
+    Raises:
+        InputError: it is not a plug-in, or a setting is wrong.
+    """
+    from vnetsim.testing import simulation_laws, training_laws  # noqa: PLC0415 - they import all that a run needs
+
+    kind, found = _find_class(plugin)
     overrides = [(tuple(key.split(".")), value) for key, value in (settings or {}).items()]
-    experiment, resolved = _resolve(kind, found, overrides)
+    experiment, resolved = _make_experiment(kind, found, overrides)
     report = Conformance(kind=kind.name, name=str(getattr(found, "name", found.__name__)))
     try:
         with report.law("name and source or paper say in words what it is"):
@@ -109,27 +113,22 @@ def conformance(plugin: str | type, settings: Mapping[str, Any] | None = None) -
         with report.law("its settings survive pickling, as worker processes need"):
             copy = pickle.loads(pickle.dumps(resolved.settings))  # noqa: S301 - pickled just now
             expect(copy == resolved.settings, "pickle returned other settings; leave eq of the dataclass as it is.")
-        laws.OF_KIND[kind.name](report, experiment, resolved)
+        {**simulation_laws.CHECKS, **training_laws.CHECKS}[kind.name](report, experiment, resolved)
     except _Stop:
         pass
     return report
 
 
-def _find(plugin: str | type) -> tuple[Kind, type[Any]]:
+def _find_class(plugin: str | type) -> tuple[Kind, type[Any]]:
     """Return a plug-in's kind and class; InputError if it is unknown, is no class, or fits no kind."""
     if isinstance(plugin, str) and code_file(plugin) is None:
-        kind = next((kind for kind in _KINDS if plugin in kind.names()), None)
-        if kind is None:
-            names = {name for kind in _KINDS for name in kind.names()}
-            raise (
-                unknown_name("plug-in", plugin, names)
-                if not plugin.endswith(".py")
-                else InputError(f"{plugin}: name the class as well, as {plugin}:CLASS.")
-            )
-        return kind, kind.find(plugin)
-    found: Any = plugin
-    if isinstance(plugin, str):
-        found = object_of_file(plugin, "plug-in")
+        for kind in _KINDS:
+            if plugin in kind.names():
+                return kind, kind.find(plugin)
+        if plugin.endswith(".py"):
+            raise InputError(f"{plugin}: name the class as well, as {plugin}:CLASS.")
+        raise unknown_name("plug-in", plugin, {name for kind in _KINDS for name in kind.names()})
+    found: Any = object_of_file(plugin, "plug-in") if isinstance(plugin, str) else plugin
     where = plugin if isinstance(plugin, str) else getattr(plugin, "__name__", repr(plugin))
     if not isinstance(found, type):
         raise InputError(f"{where}: not a class; name the class of a plug-in.")
@@ -139,7 +138,7 @@ def _find(plugin: str | type) -> tuple[Kind, type[Any]]:
     return nearest, found
 
 
-def _resolve(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[Experiment, ResolvedPlugin]:
+def _make_experiment(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[Experiment, ResolvedPlugin]:
     """Return a small experiment with a plug-in and the user's ``overrides``, and the plug-in with its settings."""
     name = kind.name_of(found)
     scenario = name if kind is TRAFFIC_SOURCES else "gaussian"

@@ -26,9 +26,9 @@ class BrokenLaw(VnetsimError):  # noqa: N818 - no error of the checker
     exit_code = 2
 
 
-def expect(holds: bool, fault: str) -> None:
-    """Raise ``BrokenLaw(fault)`` unless a law holds."""
-    if not holds:
+def expect(condition: bool, fault: str) -> None:
+    """Raise ``BrokenLaw(fault)`` unless ``condition`` is true."""
+    if not condition:
         raise BrokenLaw(fault)
 
 
@@ -61,38 +61,37 @@ class StrictPlugin:
         value = getattr(self._plugin, part)
         if part.startswith("_") or not inspect.isroutine(value):
             return value
-        self.__dict__[part] = call = self._method(part, value)  # __getattr__ is called only once
+        self.__dict__[part] = call = self._wrap(part, value)  # __getattr__ is called only once
         return call
 
-    def _method(self, part: str, method: Any) -> Any:
-        """Wrap the plug-in's method ``part``: count calls, raise BrokenLaw for changed arguments or unequal answers."""
+    def _wrap(self, part: str, method: Any) -> Any:
+        """Return ``method`` with its calls counted as ``part``; BrokenLaw for changed arguments or unequal answers."""
         name = str(getattr(self._plugin, "name", self._kind.name))
 
         @functools.wraps(method)
         def call(*given: Any, **named: Any) -> Any:
             self.calls[part] += 1
-            words = (
-                f"{part}({', '.join([*map(_words, given), *(f'{key}={_words(one)}' for key, one in named.items())])})"
-            )
+            arguments = [*map(_describe, given), *(f"{key}={_describe(one)}" for key, one in named.items())]
+            words = f"{part}({', '.join(arguments)})"
 
             def answer() -> Any:
                 with plugin_errors(self._kind.name, name, f"in {words}"):
                     found = method(*given, **named)
                     return tuple(found) if part == "select" and isinstance(found, Iterator) else found
 
-            before = self._bits_of(part, given)
+            before = self._fixed_bits(part, given)
             found = answer()
             if part in self._pure:
                 fault = f"{words} returned one answer, and another one when it was called again with the same arguments"
                 expect_equal(answer(), found, f"{fault}; let it depend on its arguments only.{place_of(method)}")
             fault = f"{words} changed an argument; change a copy of it.{place_of(method)}"
-            expect(self._bits_of(part, given) == before, fault)
+            expect(self._fixed_bits(part, given) == before, fault)
             return found
 
         return call
 
-    def _bits_of(self, part: str, given: Sequence[Any]) -> Any:
-        """Return ``bits`` of the arguments of method ``part`` that it must not change."""
+    def _fixed_bits(self, part: str, given: Sequence[Any]) -> Any:
+        """Return ``bits`` of those positional arguments of method ``part`` that it must not change."""
         declared = vars(self._kind.protocol).get(part)
         names = list(inspect.signature(getattr(declared, "__func__", declared)).parameters)[1:] if declared else []
         names += [""] * len(given)
@@ -102,9 +101,10 @@ class StrictPlugin:
 
 
 def bits(value: Any, skip: Collection[str] = ()) -> Any:
-    """Return nested tuples to compare: equal if two values are equal to the bit, without dataclass fields in ``skip``.
+    """Return nested tuples that are equal for two values if these are equal to the bit, as are tensors and arrays.
 
-    Of objects of other types, only the type and an attribute ``vehicle_id`` are compared.
+    Fields of dataclasses in ``skip`` are left out. Of objects of other types, only the type and an attribute
+    ``vehicle_id`` are compared.
     """
     if hasattr(value, "detach"):  # a tensor
         import torch  # noqa: PLC0415 - takes seconds
@@ -129,8 +129,8 @@ def bits(value: Any, skip: Collection[str] = ()) -> Any:
     return found
 
 
-def _words(value: Any) -> str:
-    """Return an argument in a few words for a message."""
+def _describe(value: Any) -> str:
+    """Return an argument in a few words for a message, such as ``3 x Participant``."""
     if isinstance(value, bool | int | float | str | NoneType):
         return f"{value!r:.40}"
     if isinstance(value, Sequence):
