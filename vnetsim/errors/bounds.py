@@ -18,6 +18,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from vnetsim.errors import InputError
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Within:
@@ -93,9 +95,6 @@ def in_few_characters(value: float) -> str:
     """Return a number as the shortest text that is exact, such as ``1e7``."""
     short = f"{value:g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
     return short if isinstance(value, float) and float(short) == value else repr(value)
-
-
-T = TypeVar("T")
 
 
 def _find_metadata(hint: Any, kind: type[T]) -> tuple[T, ...]:

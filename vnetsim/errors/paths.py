@@ -22,10 +22,7 @@ _SHOWN = 60
 
 
 def resolve_path(path: Path | str) -> Path:
-    """Return an absolute path without symbolic links; the file need not exist.
-
-    InputError if the links form a circle, the name is too long for a file, or it is not UTF-8.
-    """
+    """Return an absolute path without links; InputError if links form a circle, or it is too long or not UTF-8."""
     try:
         found = Path(path).resolve()
         str(found).encode()
@@ -64,9 +61,6 @@ def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
 
 
 def path_name(*words: str) -> str:
-    """Return a name for a file or folder made from any words: never a path, hidden or empty, but perhaps not unique.
-
-    Each word keeps 40 characters at most; what is no ASCII letter, digit, dot, hyphen or _ becomes a hyphen.
-    """
+    """Return a file's name made of words, with ASCII letters, digits, ``.-_``: never hidden or empty; not unique."""
     parts = (re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip("-.")[:_LONGEST] for word in words)
     return "-".join(filter(None, parts)) or "unnamed"

@@ -27,13 +27,23 @@ from vnetsim.errors import InputError, RunError, VnetsimError, one_line, unknown
 from vnetsim.errors.paths import resolve_path
 from vnetsim.own_packages import claim
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ABSENT = object()
+
+FILE_MODULE = "vnetsim_plugin_"
+"""Prefix of the module names of users' files."""
+
+_GIVEN: dict[tuple[str, str], type] = {}
+"""Classes of this process that were passed as objects, by kind and name."""
+
+_FAULTLESS: set[tuple[str, type]] = set()
+"""Kinds and classes without a fault, by ``Kind.fault_of``: a study looks up the same plug-ins for every cell."""
+
 
 @functools.cache
 def entry_points(*, group: str) -> EntryPoints:
-    """Return the installed entry points of a group, or those of a checkout that is not installed.
-
-    Cached: reading them takes 10 ms.
-    """
+    """Return the entry points of a group, installed or of a checkout; cached, because reading them takes 10 ms."""
     return metadata.entry_points(group=group) or _read_checkout_entry_points(group)
 
 
@@ -49,26 +59,10 @@ def _read_checkout_entry_points(group: str) -> EntryPoints:
     return EntryPoints()
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
 def optional(method: F) -> F:
     """Mark a method of a protocol that a plug-in may leave out."""
     method.optional = True  # type: ignore[attr-defined]
     return method
-
-
-_ABSENT = object()
-
-FILE_MODULE = "vnetsim_plugin_"
-"""Prefix of the module names of users' files."""
-
-
-_GIVEN: dict[tuple[str, str], type] = {}
-"""Classes of this process that were passed as objects, by kind and name."""
-
-_FAULTLESS: set[tuple[str, type]] = set()
-"""Kinds and classes without a fault, by ``Kind.fault_of``: a study looks up the same plug-ins for every cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,10 +273,7 @@ def at_folder(name: str, folder: Path) -> str:
 
 
 def object_of_file(name: str, kind: str) -> Any:
-    """Run the file of ``path/to/file.py:NAME`` and return its object NAME; InputError if there is none.
-
-    Raises like ``module_of_file``. ``kind`` is the kind of plug-in in words, for messages.
-    """
+    """Run the file of ``path/to/file.py:NAME``, and return its NAME; InputError if that is missing or the run fails."""
     path, name = Path(name.rpartition(":")[0]), short_name(name)
     module = module_of_file(path, kind)
     if not hasattr(module, name):

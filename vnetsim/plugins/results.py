@@ -36,10 +36,7 @@ def number_of(value: Any, within: Within, kind: Kind, plugin: Any, method: str, 
 
 
 def require_type(value: T, expected: type, kind: Kind, plugin: Any, method: str, at: Any = None) -> T:
-    """Return ``value``, which a plug-in's method returned, unchanged; RunError if it is no instance of ``expected``.
-
-    For the other arguments see ``number_of``.
-    """
+    """Return a method's ``value`` unchanged; RunError if it is no instance of ``expected``. See ``number_of``."""
     if not isinstance(value, expected):
         raise wrong_result(value, expected.__name__, kind, plugin, method, at)
     return value

@@ -48,7 +48,7 @@ class Transfer:
     size_bytes: float
     # rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0
     rate_bps: Callable[[float], float]
-    on_done: Callable[[], None] | None  # called once, when the last byte arrives; None for no call
+    on_done: Callable[[], None] | None  # called once, when the last byte arrives; None after an abort
     active: bool = True  # whether the transfer uses the channel now
     due_s: float = math.inf  # virtual time at which the last byte arrives (s); infinite while the rate is 0
     arrived_bytes: float = 0.0  # bytes that had arrived at the last change of the rate, or at the end
@@ -62,10 +62,9 @@ class Transfer:
         return min(self.size_bytes, self.arrived_bytes + self._bytes_per_s * (virtual_s - self._mark_s))
 
     def update_rate(self, virtual_s: float, time_s: float) -> bool:
-        """Look up the rate at ``time_s`` (s); return whether it changed.
+        """Look up the rate at ``time_s`` (s), with the channel's virtual time (s); return whether the rate changed.
 
-        If so, updates ``arrived_bytes`` and ``due_s``, and the caller must queue the transfer again. ``virtual_s`` is
-        the channel's virtual time (s) now.
+        If so, updates ``arrived_bytes`` and ``due_s``, and the caller must queue the transfer again.
         """
         bytes_per_s = self.rate_bps(time_s) / 8
         if bytes_per_s == self._bytes_per_s:
@@ -118,7 +117,6 @@ class Channel:
         self.active += 1
         transfer.update_rate(self._virtual_s, self._env.now)
         self._enqueue(transfer)
-        self._set_alarm()
         if update_s is not None:
             self._schedule_update(transfer, self._env.now, 1, update_s)
         return transfer
@@ -141,9 +139,10 @@ class Channel:
             self._virtual_s += elapsed_s / self.active
 
     def _enqueue(self, transfer: Transfer) -> None:
-        """Queue a transfer by its ``due_s``; its earlier entries become outdated."""
+        """Queue a transfer by its ``due_s``, which makes its earlier entries outdated, and set the alarm."""
         self._entries += 1
         heappush(self._due, (transfer.due_s, self._entries, transfer))
+        self._set_alarm()
 
     def _remove(self, transfer: Transfer, moved_bytes: float) -> None:
         """End a transfer with ``moved_bytes``; without any other active transfer, virtual time begins again at 0."""
@@ -202,5 +201,4 @@ class Channel:
         self._advance()
         if transfer.update_rate(self._virtual_s, self._env.now):
             self._enqueue(transfer)
-            self._set_alarm()
         self._schedule_update(transfer, start_s, count + 1, update_s)

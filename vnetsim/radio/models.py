@@ -161,10 +161,7 @@ class Tr37885:
         return sidelink_efficiency(self.bandwidth_hz) if given is None else given
 
     def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> RunMemory:
-        """Return the memory of a run, with lines of sight for ``polygons``, and for ``streets`` if a lane is known.
-
-        InputError if the file of buildings is unusable; see ``Buildings``.
-        """
+        """Return the memory of a run; InputError if the file of buildings is unusable, see ``Buildings``."""
         known = self.state == "polygons" or (self.state == "streets" and any(len(lane) > 1 for lane in lanes))
         if not known:
             return RunMemory(sight=None, rsus=rsus)

@@ -16,7 +16,6 @@ MIN_DISTANCE_M = 1.0
 CAR_M, TRUCK_M = 1.6, 3.0
 """Heights of blocking vehicles (TR 37.885, 6.1.2)."""
 
-
 PATH_LOSS: Mapping[tuple[str, bool], tuple[float, float, float]] = {
     ("urban", True): (38.77, 16.7, 18.2),
     ("highway", True): (32.4, 20.0, 20.0),
@@ -34,13 +33,10 @@ DECORRELATION_M: Mapping[str, float] = {"urban": 10.0, "highway": 25.0}
 
 
 def path_loss_db(distance_m: float, carrier_hz: float, environment: str, *, one_street: bool = True) -> float:
-    """Return the path loss of a link (dB); see ``PATH_LOSS``.
+    """Return the path loss (dB) of a link, on one street or behind buildings; see ``PATH_LOSS``.
 
-    Args:
-        distance_m: distance between the antennas in space (m); below 1 m there is no far field, and 1 m is used.
-        carrier_hz: carrier frequency (Hz).
-        environment: ``urban`` or ``highway``.
-        one_street: False behind buildings.
+    ``distance_m`` is between the antennas in space (m); below 1 m there is no far field, and 1 m is used.
+    ``environment`` is ``urban`` or ``highway``.
     """
     constant_db, per_decade_db, per_carrier_decade_db = PATH_LOSS[environment, one_street]
     distance_db = per_decade_db * math.log10(max(distance_m, MIN_DISTANCE_M))
@@ -50,9 +46,7 @@ def path_loss_db(distance_m: float, carrier_hz: float, environment: str, *, one_
 def line_of_sight_probability(distance_m: float, environment: str) -> float:
     """Return the probability that no vehicle is between two antennas on one street (TR 37.885, Table 6.2-1).
 
-    Args:
-        distance_m: their distance on the ground (m).
-        environment: ``urban``; any other is taken as ``highway``.
+    ``distance_m`` is their distance on the ground (m); an environment other than ``urban`` is taken as ``highway``.
     """
     if environment == "urban":
         return min(1.0, 1.05 * math.exp(-0.0114 * distance_m))

@@ -10,6 +10,7 @@ from shapely.validation import explain_validity
 
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
+from vnetsim.radio import PositionM
 from vnetsim.xml_files import XmlFile
 
 STREET_M = 10.0
@@ -18,27 +19,24 @@ STREET_M = 10.0
 BUILDING = "building"
 """Prefix of the types of SUMO's polygons of buildings, as polyconvert writes them from OpenStreetMap."""
 
-Point = tuple[float, float]
-
 
 class Streets:
     """Assumes buildings wherever there is no street: a line of sight must stay within ``STREET_M`` of lanes.
 
     So an RSU at a junction sees its streets to their first bend, and straight on through further junctions; only from
     the middle of a junction does it see into side streets. An RSU away from the road sees the nearest part of the road.
-    The same applies between two vehicles. Only the shapes of lanes are needed, which recordings contain.
-
-    ``lanes`` are polylines, each an array (points, 2) in m, at least one of them with two points or more.
+    The same applies between two vehicles. ``lanes`` are polylines, each an array (points, 2) in m; at least one needs
+    two points. ``rsus_m`` are the positions of RSUs.
     """
 
-    def __init__(self, lanes: Sequence[Floats], rsus_m: Sequence[Point]) -> None:
+    def __init__(self, lanes: Sequence[Floats], rsus_m: Sequence[PositionM]) -> None:
         lines = [shapely.LineString(lane) for lane in lanes if len(lane) > 1]
         roads = shapely.union_all(lines)
         to_roads = [shapely.shortest_line(shapely.Point(place), roads) for place in rsus_m]
         self._free = shapely.union_all(shapely.buffer([*lines, *to_roads], STREET_M, quad_segs=4))
         shapely.prepare(self._free)
 
-    def is_clear(self, one_m: Point, other_m: Point) -> bool:
+    def is_clear(self, one_m: PositionM, other_m: PositionM) -> bool:
         """Return whether the line between two places (m) stays on streets."""
         return bool(shapely.covers(self._free, shapely.LineString([one_m, other_m])))
 
@@ -51,7 +49,7 @@ class Buildings:
     ``notes`` has a line for each RSU on a building.
     """
 
-    def __init__(self, file: Path, rsus_m: Mapping[str, Point]) -> None:
+    def __init__(self, file: Path, rsus_m: Mapping[str, PositionM]) -> None:
         found: list[shapely.Polygon] = []
 
         def add_building(name: str, attributes: Mapping[str, str]) -> None:
@@ -86,6 +84,6 @@ class Buildings:
         carrying = {int(index) for buildings in below.values() for index in buildings}
         self._tree = shapely.STRtree([shape for index, shape in enumerate(found) if index not in carrying])
 
-    def is_clear(self, one_m: Point, other_m: Point) -> bool:
+    def is_clear(self, one_m: PositionM, other_m: PositionM) -> bool:
         """Return whether no building is on the line between two places (m), except those that carry an RSU."""
         return not len(self._tree.query(shapely.LineString([one_m, other_m]), predicate="intersects"))

@@ -134,14 +134,7 @@ def kind_of(scenario: str) -> TrafficKind | None:
 
 def is_sumo(scenario: str) -> bool:
     """Return whether opening a scenario starts SUMO on its files; False for an unknown kind."""
-    kind = kind_of(scenario)
-    return kind is not None and kind.name == "sumo"
-
-
-def _is_replay(scenario: str) -> bool:
-    """Return whether a scenario is a folder, or a file called ``windows.parquet``."""
-    path = Path(scenario)
-    return path.is_dir() or path.name == "windows.parquet"
+    return (kind := kind_of(scenario)) is not None and kind.name == "sumo"
 
 
 _OF_ROADS = ("rsu", "rsu_spacing_m", "range_m", "begin_s", "end_s", "warmup_s", "vehicle_types")
@@ -157,7 +150,7 @@ TRAFFIC_KINDS = (
     TrafficKind(
         name="replay",
         accepts=lambda: "a run directory",
-        matches=_is_replay,
+        matches=lambda scenario: Path(scenario).is_dir() or Path(scenario).name == "windows.parquet",
         opener="vnetsim.traffic.replay:ReplayTraffic",
     ),
     TrafficKind(

@@ -45,6 +45,11 @@ Settings = dict[Key, Any]
 Override = tuple[Key, Any]
 """A setting: its path and its value."""
 
+LAPTOP = "laptop"
+"""The scale of all defaults."""
+SCALED = ("learning", "encoder", "data")
+"""Tables that a scale may set: what is trained, never what is timed."""
+
 _SCENARIO, _ROUNDS = ("scenario",), ("rounds",)
 _PLUGINS: Mapping[str, Key] = {key: tuple(key.split(".")) for key in PLUGIN_KEYS}
 
@@ -152,12 +157,6 @@ def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
         if isinstance(value, Mapping):
             raise RunError(f"{wrong}: {key}: expected dotted keys, got the table {value!r}.")
     return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
-
-
-LAPTOP = "laptop"
-"""The scale of all defaults."""
-SCALED = ("learning", "encoder", "data")
-"""Tables that a scale may set: what is trained, never what is timed."""
 
 
 def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:

@@ -30,8 +30,7 @@ def shipped_scenarios() -> Path:
 def copy_scenarios(folder: Path) -> list[Path]:
     """Copy the shipped scenarios to a new or empty folder; return the sorted paths of the files that can be run.
 
-    Copied pages have no links to the documentation. InputError if ``folder`` is a file or not empty, RunError if it
-    cannot be written.
+    InputError if ``folder`` is a file or not empty, RunError if it cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: not an empty folder; name a new one.")
@@ -40,10 +39,10 @@ def copy_scenarios(folder: Path) -> list[Path]:
         for page in folder.rglob("*.md"):
             text = page.read_text(encoding="utf-8")
             page.write_text(_TO_DOCUMENTATION.sub(r"\1", text), encoding="utf-8")
-    except shutil.Error as error:  # a list of (from, to, reason), one for each file
-        raise RunError(f"{folder}: cannot copy the scenarios there: {error.args[0][0][2]}.") from error
     except OSError as error:
-        raise RunError(f"{folder}: cannot copy the scenarios there: {error.strerror}.") from error
+        # shutil.Error has a list of (from, to, reason), one for each file
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+        raise RunError(f"{folder}: cannot copy the scenarios there: {reason}.") from error
     return sorted(path for path in folder.iterdir() if path.suffix in {".sumocfg", ".toml"})
 
 

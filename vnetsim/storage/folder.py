@@ -134,10 +134,7 @@ class Folder:
         return sorted(name for name in names if self.holds(name))
 
     def verify(self, *patterns: str) -> None:
-        """Check the recorded files whose names match one of the patterns (``fnmatch``); other files are not checked.
-
-        InputError names the first that is altered, or missing unless the record accepts it as absent.
-        """
+        """Check recorded files that match a pattern (``fnmatch``); InputError for one altered or wrongly missing."""
         for name, digests in self._record().files.items():
             if any(fnmatchcase(name, pattern) for pattern in patterns) and (ABSENT not in digests or self.holds(name)):
                 self.checked_path(name)
@@ -160,7 +157,7 @@ class Folder:
             before = self._record_before_change()
             # until the change is complete, also after an error, old and new content are both right
             during = before.during_change(digests, gone)
-            self._write_record(during)
+            self.write_output(RECORD, during.to_bytes())
             self._own = during
             names = list(files)
             self._place(names[:-1], new)
@@ -171,12 +168,9 @@ class Folder:
         self._own = during.after_change(digests, gone)
 
     def settle(self) -> None:
-        """Make the record accept only the new contents: after ``put`` it still accepts the old ones too.
-
-        Does nothing if this object has written no file.
-        """
+        """Stop the record on the disk from accepting the contents that ``put`` of this object replaced or removed."""
         if self._own is not None and self._own.to_bytes() != self._load_record().to_bytes():
-            self._write_record(self._own)
+            self.write_output(RECORD, self._own.to_bytes())
 
     def write_output(self, name: str, content: bytes) -> None:
         """Write a file without a checksum, such as a page or a figure; after an error it is unchanged."""
@@ -187,8 +181,7 @@ class Folder:
     def make(self) -> None:
         """Make the folder and its parents, as far as they are missing.
 
-        OSError, not RunError, if one cannot be made: ``unmake`` then removes those made so far. InputError if the
-        folder is a cell of a comparison that is a symbolic link.
+        OSError, not RunError, if one cannot be made; ``unmake`` removes those made. InputError for a linked cell.
         """
         self._refuse_linked_cell()
         for path in reversed([self.path, *self.path.parents]):
@@ -228,7 +221,7 @@ class Folder:
     def claim(self) -> None:
         """Write an empty record: the folder is then vnetsim's, and ``clear`` may empty it."""
         self._own = Checksums()
-        self._write_record(self._own)
+        self.write_output(RECORD, self._own.to_bytes())
 
     def clear(self) -> None:
         """Remove all except the lock and ``unrecorded_names()``, the record last; do nothing without a record."""
@@ -276,9 +269,6 @@ class Folder:
                     own[name] = frozenset({here})
             self._own = Checksums({name: digests for name, digests in own.items() if digests != {ABSENT}})
         return self._own
-
-    def _write_record(self, record: Checksums) -> None:
-        self.write_output(RECORD, record.to_bytes())
 
     def _prepare(self, name: str, content: Content, new: Prepared) -> None:
         """Write a file under a temporary name, synchronise it, and add its temporary path and digest to ``new``."""

@@ -13,7 +13,6 @@ from vnetsim.learner_facts import Cost, Series
 FORMAT = 2
 """Format number in every manifest and comparison; increased by changes that make older ones unreadable."""
 
-
 COMPARISON = "comparison.json"
 """Name of a comparison's record in its folder."""
 

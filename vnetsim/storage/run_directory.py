@@ -66,10 +66,7 @@ class Scan:
 
 @contextmanager
 def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[None]:
-    """Turn errors of the block, in which Polars reads a file, into InputError ``path: words: reason``.
-
-    InputError also if the process is a fork, which may not use Polars; see ``refuse_forked``.
-    """
+    """Turn the errors of a block that reads a file with Polars into InputError ``path: words: reason``."""
     refuse_forked()
     try:
         with quiet(pl.exceptions.PanicException):
@@ -153,10 +150,7 @@ class RunDirectory(Folder):
         return self.scan(table).collect(lambda rows: rows)
 
     def scan(self, table: str) -> Scan:
-        """Return a table for queries that need not load all of it: the joined file, or else the pieces so far.
-
-        InputError if the table is missing, damaged, or has other columns than in ``storage.tables``.
-        """
+        """Return a table, joined or in pieces, for queries; InputError if missing, damaged or of other columns."""
         name = f"{table}.parquet"
         pieces = [] if self.holds(name) else self.names(table)
         paths = tuple(self.checked_path(piece) for piece in pieces or [name])

@@ -28,6 +28,8 @@ from vnetsim.errors.bounds import BESIDE, check_bounds
 
 T = TypeVar("T")
 
+_NOTES = (AttributeValidationNote, IterableValidationNote)
+
 
 def _to_tuple_of_strings(value: Any, _: Any) -> tuple[str, ...]:
     """Return a list or tuple of strings as a tuple; raise TypeError for any other value."""
@@ -121,10 +123,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def build_record(path: Path, value: Any, kind: type[T]) -> T:
-    """Build the record ``kind`` from a file's parsed ``value``; unknown keys are ignored.
-
-    InputError, which names the file at ``path`` and the key, if a key is missing or a value has a wrong type.
-    """
+    """Build the record ``kind`` from a file's parsed ``value``, unknown keys ignored; InputError names file and key."""
     try:
         return _make_converter(forbid_extra_keys=False).structure(value, kind)
     except InputError as fault:
@@ -179,6 +178,3 @@ def _describe_fault(error: Exception, value: Any) -> str:
     if isinstance(value, Mapping):  # it is a table, and its class raised the error
         return f": {type(error).__name__}: {one_line(error)}."
     return f": expected a table, got {value!r:.60}."
-
-
-_NOTES = (AttributeValidationNote, IterableValidationNote)

@@ -90,10 +90,7 @@ def arrow_schema(columns: Sequence[Column]) -> Schema:
 
 
 def parquet(columns: Sequence[Column], table: Rows) -> bytes:
-    """Return rows as the bytes of a Parquet file, which has ``columns`` only, with units and meanings as metadata.
-
-    Values of a data frame are cast to the types of ``columns``; a Polars error if it lacks one of them.
-    """
+    """Return rows as the bytes of a Parquet file: ``columns`` only, cast to their types, with units as metadata."""
     if isinstance(table, pl.DataFrame):
         found = table.select([pl.col(c.name).cast(c.dtype) for c in columns])
     else:

@@ -15,7 +15,7 @@ from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import Kind, code_file, object_of_file, place_in_file, reason_of
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES
 from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
-from vnetsim.scenario.settings_file import Override, read_experiment
+from vnetsim.scenario.settings_file import read_experiment
 from vnetsim.testing.calls import expect
 
 __all__ = ["Conformance", "check_plugin", "conformance"]
@@ -48,16 +48,16 @@ class Conformance:
 
     @contextmanager
     def law(self, text: str, *, needed: bool = False) -> Iterator[None]:
-        """Add ``text`` to ``kept``, or a line to ``faults`` if the block raises; a ``needed`` law then ends the check."""
+        """Add ``text`` to ``kept``, or a line to ``faults`` if the block raises; if ``needed``, that ends the check."""
         try:
             yield
         except _Stop:
             raise
         except (Exception, SystemExit) as error:
             about = f"{self.kind} '{self.name}'"
-            fault = str(error) if isinstance(error, VnetsimError) else f"{text}: {reason_of(error)}."
-            place = "" if isinstance(error, VnetsimError) else place_in_file(error)
-            self.faults.append(f"{fault}{place}" if about in fault else f"{about}: {fault}{place}")
+            own = isinstance(error, VnetsimError)
+            fault = str(error) if own else f"{text}: {reason_of(error)}.{place_in_file(error)}"
+            self.faults.append(fault if about in fault else f"{about}: {fault}")
             if needed:
                 raise _Stop from error
         else:
@@ -103,8 +103,7 @@ def conformance(plugin: str | type, settings: Mapping[str, Any] | None = None) -
     from vnetsim.testing import simulation_laws, training_laws  # noqa: PLC0415 - they import all that a run needs
 
     kind, found = _find_class(plugin)
-    overrides = [(tuple(key.split(".")), value) for key, value in (settings or {}).items()]
-    experiment, resolved = _make_experiment(kind, found, overrides)
+    experiment, resolved = _make_experiment(kind, found, settings or {})
     report = Conformance(kind=kind.name, name=str(getattr(found, "name", found.__name__)))
     try:
         with report.law("name and source or paper say in words what it is"):
@@ -138,24 +137,21 @@ def _find_class(plugin: str | type) -> tuple[Kind, type[Any]]:
     return nearest, found
 
 
-def _make_experiment(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[Experiment, ResolvedPlugin]:
-    """Return a small experiment with a plug-in and the user's ``overrides``, and the plug-in with its settings."""
+def _make_experiment(kind: Kind, found: type[Any], settings: Mapping[str, Any]) -> tuple[Experiment, ResolvedPlugin]:
+    """Return a small experiment with a plug-in and the user's ``settings``, and the plug-in with its own settings."""
     name = kind.name_of(found)
-    scenario = name if kind is TRAFFIC_SOURCES else "gaussian"
-    named = [] if kind is TRAFFIC_SOURCES else [(tuple(kind.key.split(".")), name)]
+    scenario, named = (name, {}) if kind is TRAFFIC_SOURCES else ("gaussian", {kind.key: name})
     if kind.table in ("aggregation", "codec", "conduct") or "classes" in getattr(found, "targets", ""):
-        named.append((("learner",), "fedavg-classification"))
+        named["learner"] = "fedavg-classification"
     elif kind.key == "data.name":
-        named.append((("learner",), "fedavg-steering"))
-    learner = LEARNERS.find(dict(named).get(("learner",), dict(overrides).get(("learner",), Experiment.learner)))
-    of_learner: dict[str, Any] = {
-        f"learning.{key}": value for key, value in _SMALL_LEARNING.items() if hasattr(learner.Settings, key)
-    }
+        named["learner"] = "fedavg-steering"
+    learner = LEARNERS.find(named.get("learner", settings.get("learner", Experiment.learner)))
+    small = _SMALL | {f"learning.{key}": one for key, one in _SMALL_LEARNING.items() if hasattr(learner.Settings, key)}
     if learner.task == "steering":
-        of_learner["data.image_px"] = 20
-    small = [(tuple(key.split(".")), value) for key, value in (_SMALL | of_learner).items()]
+        small["data.image_px"] = 20
     if kind is TRAFFIC_SOURCES and "end_s" not in (getattr(found, "traffic_settings", None) or ()):
-        small = [(path, value) for path, value in small if path[0] != "traffic"]
-    experiment, _ = read_experiment(scenario, [*small, *named, *overrides])
+        del small["traffic.end_s"]
+    given = (*small.items(), *named.items(), *settings.items())
+    experiment, _ = read_experiment(scenario, [(tuple(key.split(".")), value) for key, value in given])
     values = experiment.data.own if kind.table == "data" else getattr(experiment, kind.table)
     return experiment, resolve_plugin(kind, values, name, found=found)

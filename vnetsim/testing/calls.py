@@ -101,10 +101,9 @@ class StrictPlugin:
 
 
 def bits(value: Any, skip: Collection[str] = ()) -> Any:
-    """Return nested tuples that are equal for two values if these are equal to the bit, as are tensors and arrays.
+    """Return nested tuples that are equal for two values if these are equal to the bit, tensors and arrays included.
 
-    Fields of dataclasses in ``skip`` are left out. Of objects of other types, only the type and an attribute
-    ``vehicle_id`` are compared.
+    Fields of dataclasses in ``skip`` are left out. Objects of unknown types count by type and ``vehicle_id`` only.
     """
     if hasattr(value, "detach"):  # a tensor
         import torch  # noqa: PLC0415 - takes seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,12 +116,8 @@ def _check_encoder(report: Conformance, experiment: Experiment, plugin: Resolved
 
 def _check_aggregation(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
     """Report the laws of training with an aggregation rule."""
-
-    def make() -> Learner:
-        strict = StrictPlugin(plugin.settings, AGGREGATIONS, pure=("aggregate",), may_change=())
-        return _create_learner(experiment, aggregation=strict)
-
-    _check_training(report, make)
+    wrap = partial(StrictPlugin, plugin.settings, AGGREGATIONS, pure=("aggregate",), may_change=())
+    _check_training(report, lambda: _create_learner(experiment, aggregation=wrap()))
 
 
 def _check_codec(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
