@@ -22,7 +22,7 @@ def asks_for_trust(experiment: Experiment) -> bool:
 
 
 def refuse_code(file: Path, key: str, name: object, *, hint: str) -> None:
-    """Raise InputError if ``name``, the value of ``key`` in ``file``, is a ``path.py:Class``; ``hint`` allows it."""
+    """Raise InputError if ``name``, at ``key`` in ``file``, is ``path.py:Class``; ``hint`` says how to allow it."""
     if isinstance(name, str) and (code := code_file(name)) is not None:
         raise InputError(
             f"{file}: {key}: the folder wants the code of {code} ({short_name(name)}) to be run; if you trust it, "
