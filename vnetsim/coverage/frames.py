@@ -34,21 +34,21 @@ class Observer(Protocol):
     """A source's knowledge of the vehicles in its newest frames, queried only when a window opens or closes."""
 
     def vehicle_id(self, row: int) -> str:
-        """Return the id of the vehicle of a row."""
+        """Return the id of the vehicle in a row of the newest frames."""
         ...
 
     def vehicle_type(self, row: int) -> str:
-        """Return the type of the vehicle of a row, empty if unknown."""
+        """Return the type of the vehicle in a row of the newest frames, empty if unknown."""
         ...
 
     def edge(self, row: int) -> str:
-        """Return the edge of the vehicle of a row, empty if unknown."""
+        """Return the id of the edge of the vehicle in a row of the newest frames, empty if unknown."""
         ...
 
     def appeared(self, row: int) -> EntryCause:
-        """Return why the vehicle of a row, which has no row just before, is inside a disc."""
+        """Return why the vehicle in a row is inside a disc although it has no row at the previous instant."""
         ...
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
-        """Return why a vehicle that was in a disc at the previous instant has no row at this one."""
+        """Return why a vehicle (its number), in a disc at the instant before index ``instant``, has no row there."""
         ...

@@ -29,9 +29,9 @@ class Pick(NamedTuple):
 
 
 def longest_stays(path: Integers, time_s: Floats, x_m: Floats, y_m: Floats, discs: Floats) -> Stays:
-    """Return the longest stays, sorted by disc and path, with exact crossings of the circles.
+    """Return the longest stay of each path in each disc that it enters, sorted by disc and path.
 
-    A vehicle on a circle is outside. There must be at least one point and one disc.
+    Crossings of circles are exact; a vehicle on a circle is outside. There must be at least one point and one disc.
 
     Args:
         path: number of each point's path, from 0, not decreasing, (N,); between points of a path vehicles drive
@@ -69,7 +69,7 @@ def longest_stays(path: Integers, time_s: Floats, x_m: Floats, y_m: Floats, disc
 
 
 def _crossings(x_m: Floats, y_m: Floats, dx_m: Floats, dy_m: Floats, radius_m: float) -> tuple[Floats, Floats]:
-    """Return ``vnetsim.coverage.windows.crossings`` of many segments; equal for a miss and for no movement."""
+    """Return the shares of segments at which their lines enter and leave a disc around (0, 0); equal for a miss."""
     squared = dx_m * dx_m + dy_m * dy_m
     across = x_m * dy_m - y_m * dx_m
     half = np.sqrt(np.maximum(squared * radius_m**2 - across * across, 0.0))

@@ -70,29 +70,26 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
 
     RSUs are those of ``traffic.rsu``, first the POIs of its files; if the setting is empty, the scenario's own POIs; if
     there are none, the busiest junction. An RSU that is not a POI gets the environment of the scenario's POIs if they
-    all have the same.
-
-    Raises:
-        InputError: a malformed specification or POI, a file without RSU, an unknown junction, a net without a fitting
-            junction, a position out of bounds, or two RSUs of one id or place.
+    all have the same. InputError for a malformed specification or POI, a file without RSU, an unknown junction, a net
+    without a fitting junction, a position out of bounds, or two RSUs of one id or place.
     """
     range_m = settings.range_m or REACH_M
-    listed = _listed_pois(settings.rsu_files)
+    listed = [poi for name in settings.rsu_files for poi in _read_pois(name)]
     notes: list[str] = []
     pois = net.rsu_pois()
     if settings.rsu:
         environments = {poi.environment for poi in pois}
         common = environments.pop() if len(environments) == 1 and environments <= set(ENVIRONMENTS) else ""
-        rsus = [_from_poi(poi, range_m, where) for poi in listed]
+        rsus = [_convert_poi(poi, range_m, where) for poi in listed]
         for spec in settings.rsu_places:
             if spec.partition(":")[0] == ALL_SIGNALISED:
-                found = _signalised(spec, range_m, settings.rsu_spacing_m, net, where)
+                found = _place_at_signals(spec, range_m, settings.rsu_spacing_m, net, where)
                 notes.append(f"{len(found)} signalised junctions are RSUs.")
             else:
-                found = [_from_spec(spec, range_m, net, where, notes)]
+                found = [_parse_spec(spec, range_m, net, where, notes)]
             rsus += [replace(rsu, environment=common) for rsu in found]
     else:
-        rsus = [_from_poi(poi, range_m, where) for poi in pois]
+        rsus = [_convert_poi(poi, range_m, where) for poi in pois]
     if not rsus:
         junction, measure = net.busiest_junction()
         x_m, y_m = net.junction_position(junction)
@@ -124,16 +121,12 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
 
 
 def rsus_of_file(name: str, range_m: float) -> list[Rsu]:
-    """Return the RSUs of a SUMO additional file: its POIs of type ``rsu``, with ``range_m`` (m) if they have no range.
-
-    Raises:
-        InputError: the file is missing or malformed, has no RSU, or a range or environment is wrong.
-    """
-    return [_from_poi(poi, range_m, name) for poi in _listed_pois((name,))]
+    """Return the RSUs (POIs) of a SUMO additional file, by default with ``range_m`` (m); InputError if it is faulty."""
+    return [_convert_poi(poi, range_m, name) for poi in _read_pois(name)]
 
 
-def coordinates(spec: str) -> tuple[float, float] | None:
-    """Return x and y (m, or degrees) of a specification ``x,y[:range_m]``; None if it names a junction instead."""
+def parse_coordinates(spec: str) -> tuple[float, float] | None:
+    """Return x and y (m, or degrees) of an RSU given as ``x,y[:range_m]``; None for a text that names a junction."""
     head, _, _ = spec.partition(":")
     x_m, comma, y_m = head.partition(",")
     if not comma:
@@ -144,10 +137,9 @@ def coordinates(spec: str) -> tuple[float, float] | None:
         return None
 
 
-def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, where: str) -> list[Rsu]:
-    """Return RSUs at all signalised junctions, of two nearer than ``spacing_m`` the busier; refuse none at all."""
-    _, colon, tail = spec.partition(":")
-    range_m = _range(tail, f"RSU '{spec}'") if colon else default_m
+def _place_at_signals(spec: str, default_m: float, spacing_m: float, net: RoadNet, where: str) -> list[Rsu]:
+    """Return RSUs at signalised junctions, of two nearer than ``spacing_m`` at the busier; InputError for none."""
+    _, range_m = _split_spec(spec, default_m)
     rsus: list[Rsu] = []
     for junction in net.signalised_junctions(busiest_first=spacing_m > 0):
         x_m, y_m = net.junction_position(junction)
@@ -158,27 +150,26 @@ def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, whe
     return rsus
 
 
-def _from_spec(spec: str, default_m: float, net: RoadNet, where: str, notes: list[str]) -> Rsu:
-    """Return the RSU of ``JUNCTION[:range_m]`` or ``x,y[:range_m]``, or refuse it; degrees append a note."""
+def _parse_spec(spec: str, default_m: float, net: RoadNet, where: str, notes: list[str]) -> Rsu:
+    """Return the RSU of ``JUNCTION[:range_m]`` or ``x,y[:range_m]``, else InputError; degrees append to ``notes``."""
     if not spec.strip():
         raise InputError("An RSU is given as JUNCTION or x,y, either with :range_m; got an empty text.")
-    position = coordinates(spec)
+    position = parse_coordinates(spec)
     if position is not None:
-        head, colon, tail = spec.partition(":")
-        range_m = _range(tail, f"RSU '{spec}'") if colon else default_m
+        name, range_m = _split_spec(spec, default_m)
         degrees = abs(position[0]) <= 180 and abs(position[1]) <= 90
         if degrees and (metres := net.projected(*position)):
             notes.append(
-                f"RSU {head.strip()} is read as longitude and latitude; it is at ({metres[0]:.1f}, {metres[1]:.1f}) m."
+                f"RSU {name} is read as longitude and latitude; it is at ({metres[0]:.1f}, {metres[1]:.1f}) m."
             )
             position = metres
-        return Rsu(id=head.strip(), x_m=position[0], y_m=position[1], range_m=range_m)
+        return Rsu(id=name, x_m=position[0], y_m=position[1], range_m=range_m)
     known = set(net.junction_ids())
     junction, range_m = spec, default_m
     # an id may contain colons, so try the whole text first
     if junction not in known and ":" in spec:
         junction, _, tail = spec.rpartition(":")
-        range_m = _range(tail, f"RSU '{spec}'")
+        range_m = _parse_range_m(tail, f"RSU '{spec}'")
     if junction not in known:
         # a city has thousands of junctions: list only similar names
         alike = difflib.get_close_matches(junction, known, n=10) if len(known) > _LISTED else known
@@ -187,18 +178,24 @@ def _from_spec(spec: str, default_m: float, net: RoadNet, where: str, notes: lis
     return Rsu(id=junction, x_m=x_m, y_m=y_m, range_m=range_m)
 
 
-def _from_poi(poi: Poi, default_m: float, where: str) -> Rsu:
-    """Return the RSU of a POI, with the range ``default_m`` if it has none; refuse an unknown environment."""
+def _split_spec(spec: str, default_m: float) -> tuple[str, float]:
+    """Return the text before ``:range_m``, and the range (m), ``default_m`` without one; InputError if malformed."""
+    head, colon, tail = spec.partition(":")
+    return head.strip(), _parse_range_m(tail, f"RSU '{spec}'") if colon else default_m
+
+
+def _convert_poi(poi: Poi, default_m: float, where: str) -> Rsu:
+    """Return the RSU at a POI, with the range ``default_m`` if it has none; InputError for a wrong parameter."""
     text = poi.range_text
-    range_m = _range(text, f"{where}: parameter 'range' of POI '{poi.id}'") if text else default_m
+    range_m = _parse_range_m(text, f"{where}: parameter 'range' of POI '{poi.id}'") if text else default_m
     if poi.environment not in ("", *ENVIRONMENTS):
         source = f"{where}: parameter 'environment' of POI '{poi.id}'"
         raise unknown_name("environment", poi.environment, ENVIRONMENTS, where=source)
     return Rsu(id=poi.id, x_m=poi.x_m, y_m=poi.y_m, range_m=range_m, environment=poi.environment)
 
 
-def _range(text: str, where: str) -> float:
-    """Return the range in a text (m); refuse what is no number or out of bounds."""
+def _parse_range_m(text: str, where: str) -> float:
+    """Return a text as a range (m); InputError that begins with ``where`` if it is no number or out of bounds."""
     try:
         range_m = float(text)
     except ValueError:
@@ -207,19 +204,9 @@ def _range(text: str, where: str) -> float:
     return range_m
 
 
-def _listed_pois(files: Sequence[str]) -> list[Poi]:
-    """Return the POIs of type ``rsu`` in SUMO's additional files; refuse a file without any."""
+def _read_pois(file_name: str) -> list[Poi]:
+    """Return the POIs of type ``rsu`` in a SUMO additional file; InputError if there is none, or one has no x and y."""
     found: list[Poi] = []
-    for name in files:
-        before = len(found)
-        _add_pois(Path(name), found)
-        if len(found) == before:
-            raise InputError(f'{name}: no RSU in it; they are written as <poi id="..." type="rsu" x="..." y="..."/>.')
-    return found
-
-
-def _add_pois(path: Path, found: list[Poi]) -> None:
-    """Add the POIs of type ``rsu`` in an additional file to ``found``; refuse one without x and y."""
     inside = False
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
@@ -245,5 +232,8 @@ def _add_pois(path: Path, found: list[Poi]) -> None:
         nonlocal inside
         inside &= name != "poi"
 
-    file = XmlFile(path, start, end=end)
+    file = XmlFile(Path(file_name), start, end=end)
     file.read()
+    if not found:
+        raise InputError(f'{file_name}: no RSU in it; they are written as <poi id="..." type="rsu" x="..." y="..."/>.')
+    return found

@@ -53,10 +53,7 @@ def near_lanes(lanes: Sequence[NDArray[np.float64]], rsus: Sequence[Rsu]) -> tup
 def map_lanes(
     lanes: Mapping[str, NDArray[np.float64]], rsus: Sequence[Rsu]
 ) -> tuple[tuple[NDArray[np.float64], ...], tuple[str, ...]]:
-    """Return the lanes whose bounding box touches the map's frame; if too many, only those near an RSU, and a note.
-
-    ``lanes`` are polylines (points, 2) in m by id.
-    """
+    """Return the lanes, polylines (points, 2) in m, in the map's frame; if too many, those near RSUs, and a note."""
     shown = lanes_within(list(lanes.values()), [map_frame(rsus)])
     if len(shown) <= _MOST_LANES:
         return shown, ()
@@ -80,7 +77,7 @@ def lanes_within(
 
 
 def degrees_hint(x_m: float, y_m: float) -> str:
-    """Return a hint if the position of an RSU looks like longitude and latitude, else empty."""
+    """Return a hint to append to a message if an RSU's position looks like longitude and latitude, else empty."""
     if abs(x_m) <= 180 and abs(y_m) <= 90 and x_m % 1 and y_m % 1:
         return " x,y are metres of the net; this looks like longitude and latitude, which the net does not place."
     return ""

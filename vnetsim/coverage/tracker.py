@@ -3,9 +3,8 @@
 Between two samples a vehicle is assumed to drive in a straight line with linearly changing speed. The crossing of the
 circle is the root of a quadratic; nothing is rounded to the step. A vehicle on the circle is outside.
 
-The window of a vehicle that vanishes inside a disc ends at its last sample. So the events of the last instant are
-returned only with the next frames, when it is known which vehicles vanished. If each vehicle is sampled at its own
-times, events wait for its next row as long as it may come.
+The window of a vehicle that vanishes inside a disc ends at its last sample. So events are returned only when later
+frames show which vehicles vanished; if each vehicle is sampled at its own times, when its next row can no longer come.
 """
 
 from __future__ import annotations
@@ -35,7 +34,11 @@ from vnetsim.coverage.windows import (
 
 _Columns = tuple["array[float]", "array[float]", "array[float]", "array[float]"]
 """Time, x, y and speed of a path."""
+_Since = tuple[float, EntryCause]
+"""When the traffic began (s), with cause ``begin``, or resumed after its last pause, with cause ``gap``."""
 _Visit = tuple[int, int, int, int, int, int, bool, bool]
+"""Disc, vehicle, first and last row inside, begin and end of its new points, whether it entered and whether it leaves
+across the rim. If it leaves, its last row is the one after; if it passes within one step, that is its first row too."""
 
 
 def largest_move_m(speed_mps: Floats | float, step_s: Floats | float) -> Floats | float:
@@ -47,13 +50,13 @@ def largest_move_m(speed_mps: Floats | float, step_s: Floats | float) -> Floats 
     return 1.5 * speed_mps * step_s + 2.5 * step_s * step_s + 50.0
 
 
-def events_order(event: CoverageEvent) -> tuple[float, bool, str, str]:
-    """Return the sorting key of events: time, exits before entries, RSU, vehicle."""
+def event_sort_key(event: CoverageEvent) -> tuple[float, bool, str, str]:
+    """Return the sorting key of an event: by time, then exits before entries, then by RSU and vehicle id."""
     return event.time_s, isinstance(event, Entered), event.path.rsu_id, event.path.vehicle_id
 
 
 class Tracker:
-    """Turns frames into coverage events, which do not depend on how the frames are cut into pieces.
+    """Turns frames into coverage events, which do not depend on how the frames are divided among calls.
 
     Args:
         rsus: the discs.
@@ -82,98 +85,90 @@ class Tracker:
         self._open: dict[tuple[int, int], tuple[VehiclePath, _Columns]] = {}  # by disc and vehicle
         self._held: list[CoverageEvent] = []
         self._last: Frames | None = None  # last row of each vehicle whose path may continue, each as its own instant
-        self._since_s = math.nan  # when the traffic began or, with cause "gap", resumed after a pause
-        self._since: EntryCause = "begin"
+        self._since: _Since = (math.nan, "begin")
 
     def advance(self, frames: Frames, observer: Observer) -> list[CoverageEvent]:
-        """Process the next frames, which ``observer`` has read; return, sorted, events that no later frame can precede.
+        """Process the next frames; return, sorted, the events that no event of later frames can precede.
 
-        Frames have at least one instant, all later than before. They have every vehicle that is in a disc, or that
-        may be in one at its previous or next row.
+        ``frames`` need at least one instant, all later than those before, and every vehicle that is in a disc, or may
+        be in one at its previous or next row. ``observer`` describes their rows. Other events are kept for later calls.
         """
         if self._last is None:
-            self._since_s = float(frames.time_s[0])
-        drives = _Drives.of(self._last, frames, self._longest_s, self._own_clocks, self._infers_jumps)
+            self._since = float(frames.time_s[0]), "begin"
+        joined = _JoinedRows.join(self._last, frames, self._longest_s, self._own_clocks, self._infers_jumps)
         silent = np.zeros(len(frames.time_s), dtype=np.bool_) if frames.resumed is None else frames.resumed
-        self._follow(drives, frames.time_s, silent, observer)
-        awaited = np.flatnonzero(drives.awaited)
-        time_s, x_m, y_m, speed_mps = drives.sample[awaited].T
+        self._extend_paths(joined, frames.time_s, silent, observer)
+        awaited = np.flatnonzero(joined.may_continue)
+        time_s, x_m, y_m, speed_mps = joined.sample[awaited].T
         now_s = float(frames.time_s[-1])
         self._last = Frames(
             time_s=time_s,
-            instant=np.where(time_s == now_s, drives.row[awaited], -1),  # row among these frames, -1 if earlier
-            vehicle=drives.vehicle[awaited],
+            instant=np.where(time_s == now_s, joined.row[awaited], -1),  # row among these frames, -1 if earlier
+            vehicle=joined.vehicle[awaited],
             x_m=x_m,
             y_m=y_m,
             speed_mps=speed_mps,
             moved=np.zeros(len(awaited), dtype=np.bool_),
         )
         certain_s = float(time_s.min(initial=now_s))
-        due = sorted((event for event in self._held if event.time_s < certain_s), key=events_order)
+        due = sorted((event for event in self._held if event.time_s < certain_s), key=event_sort_key)
         self._held = [event for event in self._held if event.time_s >= certain_s]
         return due
 
     def finish(self, observer: Observer) -> list[CoverageEvent]:
-        """Close every open window at its last row with cause ``end``, and return all remaining events, sorted."""
+        """Close every open window at its last row with cause ``end``; return, sorted, all events not yet returned."""
         if self._last is not None:
             row_of = dict(zip(self._last.vehicle.tolist(), self._last.instant.tolist(), strict=True))
             for (_, vehicle), (path, _) in self._open.items():
-                self._close(path, "end", observer.edge(row_of[vehicle]) if row_of[vehicle] >= 0 else "")
+                self._close_path(path, "end", observer.edge(row_of[vehicle]) if row_of[vehicle] >= 0 else "")
             self._open.clear()
-        held, self._held = sorted(self._held, key=events_order), []
+        held, self._held = sorted(self._held, key=event_sort_key), []
         return held
 
-    def _follow(self, drives: _Drives, time_s: Floats, silent: NDArray[np.bool_], observer: Observer) -> None:
-        """Extend paths by the newest rows, and store entries and exits; recording paused before ``silent`` instants."""
+    def _extend_paths(self, joined: _JoinedRows, time_s: Floats, silent: NDArray[np.bool_], observer: Observer) -> None:
+        """Extend paths by rows in discs; add entries and exits to ``_held``. ``silent``: instants after a pause."""
         resumed = np.maximum.accumulate(np.where(silent, np.arange(len(time_s)), -1))
-        visits, all_points = drives.visits(self._discs)
+        visits, all_points = joined.find_visits(self._discs)
         points = [memoryview(values).cast("B") for values in all_points]
         for disc, vehicle, first, last, begin, end, came, leaves in visits:
             key = disc, vehicle
-            if drives.instant[first] < 0:
+            if joined.instant[first] < 0:
                 path, columns = self._open.pop(key)
             else:
-                resume = int(resumed[drives.instant[first]])
-                since = (self._since_s, self._since) if resume < 0 else (float(time_s[resume]), "gap")
-                path, columns = self._open_path(drives, first, self._rsus[disc].id, observer, since, crossed=came)
+                resume = int(resumed[joined.instant[first]])
+                since: _Since = self._since if resume < 0 else (float(time_s[resume]), "gap")
+                path, columns = self._open_path(joined, first, self._rsus[disc].id, observer, since, crossed=came)
             for column, values in zip(columns, points, strict=True):
                 column.frombytes(values[8 * begin : 8 * end])
-            if drives.instant[first] >= 0:
+            if joined.instant[first] >= 0:
                 self._held.append(Entered(time_s=path.time_s[0], path=path))
             if leaves:
-                self._close(path, "crossing", observer.edge(int(drives.row[last])))
-            elif drives.awaited[last]:
+                self._close_path(path, "crossing", observer.edge(int(joined.row[last])))
+            elif joined.may_continue[last]:
                 self._open[key] = path, columns
-            elif last + 1 < len(drives.seen) and drives.seen[last + 1]:
-                self._close(path, "teleport", "")
+            elif last + 1 < len(joined.continues) and joined.continues[last + 1]:
+                self._close_path(path, "teleport", "")
             else:
-                after = int(drives.instant[last]) + 1
+                after = int(joined.instant[last]) + 1
                 fell_silent = self._own_clocks or silent[after]
-                self._close(path, "gap" if fell_silent else observer.vanished(vehicle, after), "")
+                self._close_path(path, "gap" if fell_silent else observer.vanished(vehicle, after), "")
         if resumed[-1] >= 0:
-            self._since_s, self._since = float(time_s[resumed[-1]]), "gap"
+            self._since = float(time_s[resumed[-1]]), "gap"
 
     def _open_path(
-        self,
-        drives: _Drives,
-        first: int,
-        rsu_id: str,
-        observer: Observer,
-        since: tuple[float, EntryCause],
-        *,
-        crossed: bool,
+        self, joined: _JoinedRows, first: int, rsu_id: str, observer: Observer, since: _Since, *, crossed: bool
     ) -> tuple[VehiclePath, _Columns]:
-        """Return a path without points, and its columns; ``since``: when traffic began or resumed (s), and why."""
-        row = int(drives.row[first])
+        """Return a new path without points, and its columns; ``first``: index of its first row in ``joined``."""
+        row = int(joined.row[first])
         cause: EntryCause
         if crossed:
             cause = "crossing"
-        elif drives.seen[first]:
+        elif joined.continues[first]:
             cause = "teleport"
         else:
             # in the first rows, departures look like vehicles that were there before
             known_s = self._longest_s if self._own_clocks else 0.0
-            cause = since[1] if drives.sample[first, 0] - since[0] <= known_s else observer.appeared(row)
+            cause = since[1] if joined.sample[first, 0] - since[0] <= known_s else observer.appeared(row)
         time_s, x_m, y_m, speed_mps = columns = array("d"), array("d"), array("d"), array("d")
         path = VehiclePath(
             vehicle_id=observer.vehicle_id(row),
@@ -188,8 +183,8 @@ class Tracker:
         )
         return path, columns
 
-    def _close(self, path: VehiclePath, cause: ExitCause, edge: str) -> None:
-        """Store the exit of a path at its last point; a path of zero duration is dropped, and counted as glimpsed."""
+    def _close_path(self, path: VehiclePath, cause: ExitCause, edge: str) -> None:
+        """Add an exit at the path's last point to ``_held``; if it lasted 0 s, drop its entry, count it as glimpsed."""
         if path.time_s[-1] > path.time_s[0]:
             self._held.append(Left(time_s=path.time_s[-1], path=path, window=window_of(path, cause, edge)))
         else:  # its entry is at its last row and so not yet returned
@@ -198,23 +193,23 @@ class Tracker:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Drives:
+class _JoinedRows:
     """The rows of some frames and the last rows before them, sorted by vehicle and time."""
 
     instant: Integers  # -1 for rows before the frames
     vehicle: Integers
     row: Integers  # index among the rows of the frames, -1 for rows before
     sample: Floats  # time, x, y and speed, shape (N, 4)
-    seen: NDArray[np.bool_]  # whether it continues the previous row, of the same vehicle
-    driven: NDArray[np.bool_]  # whether the vehicle drove from there, without a teleport
-    awaited: NDArray[np.bool_]  # whether a later row may continue it
+    continues: NDArray[np.bool_]  # whether it continues the previous row, of the same vehicle
+    drove: NDArray[np.bool_]  # whether the vehicle drove from there, without a teleport
+    may_continue: NDArray[np.bool_]  # whether a later row may continue it
     reach_m: float  # the longest drive between two rows
 
     @classmethod
-    def of(
+    def join(
         cls, before: Frames | None, frames: Frames, longest_s: float, own_clocks: bool, infers_jumps: bool
-    ) -> _Drives:
-        """Return the rows of both frames; rows of a vehicle more than ``longest_s`` (s) apart are not joined."""
+    ) -> _JoinedRows:
+        """Return both frames' rows; a vehicle's rows up to ``longest_s`` (s) apart are joined. No ``before``: None."""
         both = [frames] if before is None else [before, frames]
         vehicle = np.concatenate([part.vehicle for part in both])
         at_before = len(vehicle) - len(frames.vehicle)
@@ -222,9 +217,8 @@ class _Drives:
         row = np.concatenate((np.full(at_before, -1), np.arange(len(frames.vehicle))))
         order = np.lexsort((instant, vehicle))
         vehicle, instant, row = vehicle[order], instant[order], row[order]
-        time_s = np.concatenate((np.zeros(0) if before is None else before.time_s, frames.time_s[frames.instant]))[
-            order
-        ]
+        before_s = np.zeros(0) if before is None else before.time_s
+        time_s = np.concatenate((before_s, frames.time_s[frames.instant]))[order]
         x_m, y_m, speed_mps, moved = (
             np.concatenate([getattr(part, name) for part in both])[order]
             for name in ("x_m", "y_m", "speed_mps", "moved")
@@ -232,48 +226,44 @@ class _Drives:
         sample = np.column_stack((time_s, x_m, y_m, speed_mps))
         step = np.diff(sample, axis=0)
         same = vehicle[1:] == vehicle[:-1]
-        seen, awaited = np.zeros(len(vehicle), dtype=np.bool_), np.ones(len(vehicle), dtype=np.bool_)
-        seen[1:] = same & (step[:, 0] <= longest_s)
+        continues, may_continue = np.zeros(len(vehicle), dtype=np.bool_), np.ones(len(vehicle), dtype=np.bool_)
+        continues[1:] = same & (step[:, 0] <= longest_s)
         if own_clocks:
-            awaited[:-1] = ~same
-            awaited &= frames.time_s[-1] - time_s <= longest_s
+            may_continue[:-1] = ~same
+            may_continue &= frames.time_s[-1] - time_s <= longest_s
         else:
-            seen[1:] &= instant[1:] == instant[:-1] + 1
-            awaited = instant == len(frames.time_s) - 1
+            continues[1:] &= instant[1:] == instant[:-1] + 1
+            may_continue = instant == len(frames.time_s) - 1
         length_m, allowed_m = np.zeros(len(vehicle)), np.zeros(len(vehicle))
         length_m[1:] = np.hypot(step[:, 1], step[:, 2])
         allowed_m[1:] = largest_move_m(np.maximum(speed_mps[1:], speed_mps[:-1]), step[:, 0])
-        driven = seen & ~moved
+        drove = continues & ~moved
         if infers_jumps:
-            driven &= length_m <= allowed_m
+            drove &= length_m <= allowed_m
         return cls(
             instant=instant,
             vehicle=vehicle,
             row=row,
             sample=sample,
-            seen=seen,
-            driven=driven,
-            awaited=awaited,
-            reach_m=float(length_m[driven].max(initial=0.0)),
+            continues=continues,
+            drove=drove,
+            may_continue=may_continue,
+            reach_m=float(length_m[drove].max(initial=0.0)),
         )
 
-    def visits(self, discs: Floats) -> tuple[Iterator[_Visit], Floats]:
-        """Return visits to ``discs`` (rows x, y, radius), and the points that they index: rows time, x, y, speed."""
-        # A visit is: disc; vehicle; first and last row inside; begin and end of its new points; whether it entered and
-        # whether it leaves across the rim. If it leaves, its last row is the one after; if it passes through within one
-        # step, that is its first row too.
-        disc, row = self._rows_near(discs)
+    def find_visits(self, discs: Floats) -> tuple[Iterator[_Visit], Floats]:
+        """Return visits to ``discs`` (rows x, y, radius), and their points (4, N): time, x, y and speed."""
+        disc, row = self._find_rows_near(discs)
         x_m, y_m = self.sample[row, 1] - discs[disc, 0], self.sample[row, 2] - discs[disc, 1]
         distance_m2 = x_m * x_m + y_m * y_m
-        near = np.flatnonzero(
-            distance_m2 <= ((1.001 * (discs[:, 2] + self.reach_m)) ** 2)[disc]
-        )  # a margin for rounding
+        reach_m = 1.001 * (discs[:, 2] + self.reach_m)  # a margin for rounding
+        near = np.flatnonzero(distance_m2 <= (reach_m**2)[disc])
         disc, row, x_m, y_m, distance_m2 = disc[near], row[near], x_m[near], y_m[near], distance_m2[near]
         range_m = discs[disc, 2]
         inside = distance_m2 < range_m * range_m
         # Whether a row's vehicle drove here from the previous row, which is then near as well. False for the first row,
         # so it does not matter that np.roll puts the last row before it.
-        came = self.driven[row]
+        came = self.drove[row]
         came[:1] = False
         came[1:] &= (row[1:] == row[:-1] + 1) & (disc[1:] == disc[:-1])
         was_inside = np.roll(inside, 1)
@@ -286,7 +276,7 @@ class _Drives:
         # a segment between two rows outside can cut the disc only if its closest approach is within the step
         cuts = ~inside & ~was_inside & (receding > 0) & (receding < length_m2)
         at = np.flatnonzero(came & (cuts | (inside != was_inside)))
-        rim, shares = self._crossings(row[at], x_m[at - 1], y_m[at - 1], range_m[at])
+        rim, shares = self._find_crossings(row[at], x_m[at - 1], y_m[at - 1], range_m[at])
         time_s = rim[:, :, 0]
         # both ends are outside and the closest approach is between them, so the chord is within the step; shares just
         # outside [0, 1] (an end on the circle) are rounding and were clipped
@@ -313,8 +303,8 @@ class _Drives:
         )
         return zip(*(column.tolist() for column in columns), strict=True), np.ascontiguousarray(points.T)
 
-    def _rows_near(self, discs: Floats) -> tuple[Integers, Integers]:
-        """Return pairs (disc, row), sorted: all rows in a disc or within ``reach_m`` of it, and some more (grid)."""
+    def _find_rows_near(self, discs: Floats) -> tuple[Integers, Integers]:
+        """Return sorted pairs of disc and row: all rows in a disc or within ``reach_m`` of it, some farther away."""
         rows = [np.zeros(0, dtype=np.int64) for _ in discs]
         if len(self.vehicle):
             side_m = discs[:, 2].max() + self.reach_m
@@ -336,9 +326,9 @@ class _Drives:
                     rows[disc] = np.sort(np.concatenate(found))
         return np.repeat(np.arange(len(discs)), [len(found) for found in rows]), np.concatenate(rows)
 
-    def _crossings(self, row: Integers, x_m: Floats, y_m: Floats, range_m: Floats) -> tuple[Floats, Floats]:
-        """Return where S segments from x, y (m from the centre) to ``row`` cross the rim: points (S, 2, 4), shares."""
-        # time, x, y and speed at entry and exit, clipped to the segment, shape (S, 2, 4); shares, not clipped, (S, 2)
+    def _find_crossings(self, row: Integers, x_m: Floats, y_m: Floats, range_m: Floats) -> tuple[Floats, Floats]:
+        """Return entry and exit of segments from x, y (m from the centre) to ``row``: points (S, 2, 4), shares."""
+        # the points are time, x, y and speed, clipped to the segment; the shares are not clipped
         before, step = self.sample[row - 1], self.sample[row] - self.sample[row - 1]
         columns = (x_m, y_m, step[:, 1], step[:, 2], range_m)
         shares = np.array([crossings(*line) for line in zip(*(c.tolist() for c in columns), strict=True)])

@@ -23,14 +23,12 @@ ExitCause = Literal["crossing", "arrival", "teleport", "end", "gap"]
 def crossings(x_m: float, y_m: float, dx_m: float, dy_m: float, radius_m: float) -> tuple[float, float]:
     """Return the shares of a segment at which its line enters and leaves a disc; equal if the line misses the disc.
 
-    A share is below 0 before the segment's start, and above 1 after its end.
+    A share is below 0 before the segment's start, and above 1 after its end. ``x_m`` and ``y_m`` are the start relative
+    to the disc's centre, ``dx_m`` and ``dy_m`` lead from the start to the end (m).
 
     Solves |f + s d|^2 = r^2 with f from the centre to the start and d along the segment. The discriminant uses the
     cross product, and no root subtracts nearly equal numbers, so that shares are exact at the rim and at grazing
     incidence.
-
-    ``x_m`` and ``y_m`` are the segment's start relative to the disc's centre, ``dx_m`` and ``dy_m`` lead from its start
-    to its end (m).
     """
     a = dx_m * dx_m + dy_m * dy_m
     b = x_m * dx_m + y_m * dy_m
@@ -116,7 +114,10 @@ class Window:
 
 
 def window_of(path: VehiclePath, exit_cause: ExitCause, exit_edge: str) -> Window:
-    """Return the window of a finished path; its last point is the exit, later than the entry."""
+    """Return the window of a finished path, whose last point is the exit and later than the entry.
+
+    ``exit_edge`` is empty if unknown.
+    """
     columns = (path.time_s, path.x_m, path.y_m, path.speed_mps)
     time_s, x_m, y_m, speed_mps = (np.array(values, dtype=np.float64) for values in columns)
     length_m = float(np.hypot(x_m[1:] - x_m[:-1], y_m[1:] - y_m[:-1]).sum())
@@ -145,20 +146,15 @@ def window_of(path: VehiclePath, exit_cause: ExitCause, exit_edge: str) -> Windo
 def cut_window(path: VehiclePath, time_s: float) -> Window:
     """Return the window of an unfinished path, cut at the first point after ``time_s``.
 
-    All points are the source's own, also the last one, which may be later than ``time_s``: a replay then interpolates
-    the same numbers.
-
-    Args:
-        path: the path so far.
-        time_s: the end of the run (s); it becomes the exit if the path ends before, which a correct source avoids.
+    All points are the source's own, also the last one, which may be later than ``time_s`` (s), the end of the run: a
+    replay then interpolates the same numbers. If the path ends before (with a faulty source), ``time_s`` is the exit.
     """
     known = max(2, bisect_right(path.time_s, time_s) + 1)
     times, xs, ys, speeds = (list(v[:known]) for v in (path.time_s, path.x_m, path.y_m, path.speed_mps))
     if len(times) == 1 or times[-1] < time_s:
         times.append(max(time_s, math.nextafter(times[-1], math.inf)))  # a window is never empty
-        xs.append(xs[-1])
-        ys.append(ys[-1])
-        speeds.append(speeds[-1])
+        for values in (xs, ys, speeds):
+            values.append(values[-1])
     known_path = dataclasses.replace(path, time_s=times, x_m=xs, y_m=ys, speed_mps=speeds)
     return window_of(known_path, "end", "")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.tracker import events_order
+from vnetsim.coverage.tracker import event_sort_key
 from vnetsim.coverage.windows import (
     CoverageEvent,
     Entered,
@@ -39,7 +39,7 @@ def events_of(windows: Iterable[tuple[VehiclePath, Window]]) -> Iterator[Coverag
             yield heapq.heappop(leaving)[2]
         yield Entered(time_s=window.enter_s, path=path)
         left = Left(time_s=window.exit_s, path=path, window=window)
-        heapq.heappush(leaving, (events_order(left), index, left))
+        heapq.heappush(leaving, (event_sort_key(left), index, left))
     while leaving:
         yield heapq.heappop(leaving)[2]
 

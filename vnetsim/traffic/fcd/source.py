@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vnetsim.coverage.frames import Frames, Integers
-from vnetsim.coverage.placement import coordinates, place_rsus
+from vnetsim.coverage.placement import parse_coordinates, place_rsus
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker, largest_move_m
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, Left, TrafficInfo
@@ -66,7 +66,7 @@ class FcdTraffic(OpenedTraffic):
         path, settings = Path(experiment.scenario), experiment.traffic
         if not path.is_file():
             raise InputError(f"{path}: no such file.")
-        by_junction = [spec for spec in settings.rsu_places if coordinates(spec) is None]
+        by_junction = [spec for spec in settings.rsu_places if parse_coordinates(spec) is None]
         if not settings.rsu or (by_junction and not settings.net):
             problem = f"junction '{by_junction[0]}' needs the net" if by_junction else "a recording holds no RSU"
             raise InputError(
