@@ -126,7 +126,7 @@ class Tracker:
         return held
 
     def _extend_paths(self, joined: _JoinedRows, time_s: Floats, silent: NDArray[np.bool_], observer: Observer) -> None:
-        """Extend paths by rows in discs; add entries and exits to ``_held``. ``silent``: instants after a pause."""
+        """Extend paths by rows in discs; add events to ``_held``; ``silent``: whether a pause precedes an instant."""
         resumed = np.maximum.accumulate(np.where(silent, np.arange(len(time_s)), -1))
         visits, all_points = joined.find_visits(self._discs)
         points = [memoryview(values).cast("B") for values in all_points]
@@ -209,7 +209,7 @@ class _JoinedRows:
     def join(
         cls, before: Frames | None, frames: Frames, longest_s: float, own_clocks: bool, infers_jumps: bool
     ) -> _JoinedRows:
-        """Return both frames' rows; a vehicle's rows up to ``longest_s`` (s) apart are joined. No ``before``: None."""
+        """Return both frames' rows, a vehicle's rows up to ``longest_s`` (s) apart joined; ``before`` may be None."""
         both = [frames] if before is None else [before, frames]
         vehicle = np.concatenate([part.vehicle for part in both])
         at_before = len(vehicle) - len(frames.vehicle)

@@ -25,17 +25,13 @@ def open_traffic(
 ) -> TrafficStream:
     """Open the experiment's scenario; imports only what its kind of traffic needs.
 
-    Args:
-        experiment: names the scenario; see ``vnetsim.scenario.kinds.TRAFFIC_KINDS``.
-        repeat: overrides ``experiment.traffic.repeat`` unless None. Live SUMO and the Gaussian model play again;
-            recordings and replays do not.
-        outputs: folder for the files that the scenario makes SUMO write; None for a temporary one.
-        progress: shows the search for a place for the RSU; None for no display.
-        source: the traffic source with its settings, if already found.
+    ``repeat`` overrides ``experiment.traffic.repeat`` unless None: live SUMO and the Gaussian model then play again,
+    recordings and replays do not. ``outputs`` is the folder for the files that the scenario makes SUMO write; None for
+    a temporary one. ``progress`` shows the search for a place for the RSU; None for no display. ``source`` is the
+    traffic source with its settings, if already found.
 
-    Raises:
-        InputError: the scenario is of an unknown kind, missing or malformed, or does not read a setting that is set.
-        RunError: SUMO cannot be started, or a traffic source failed.
+    InputError if the scenario is of an unknown kind, missing or malformed, or does not read a setting that is set;
+    RunError if SUMO cannot be started, or a traffic source failed.
     """
     kind = kind_of(experiment.scenario)
     if kind is None:

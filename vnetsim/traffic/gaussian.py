@@ -73,10 +73,7 @@ class GaussianSource:
         """Open the traffic: one RSU at the origin, by default 900 s and a range of 500 m.
 
         With ``repeat`` it never ends. Arrivals, speeds and directions have their own random streams, so a setting of
-        one does not change the draws of the others.
-
-        Raises:
-            InputError: ``compute.by_type`` is set.
+        one does not change the draws of the others. InputError if ``compute.by_type`` is set.
         """
         by_type = request.experiment.compute.by_type
         require(not by_type, "gaussian: the model does not know compute.by_type: it has no types of vehicles.")
@@ -86,17 +83,15 @@ class GaussianSource:
         rsu = Rsu(id="0,0", x_m=0.0, y_m=0.0, range_m=range_m, environment="highway")
         info = source_info(self, end_s=None if request.repeat else end_s, seed=request.streams.seed)
         last_s = math.inf if request.repeat else end_s
-        return PathTraffic([rsu], info, lambda: self._paths(rsu, last_s, request.streams))
+        return PathTraffic([rsu], info, lambda: self._make_paths(rsu, last_s, request.streams))
 
-    def _paths(self, rsu: Rsu, end_s: float, streams: Streams) -> Iterator[Path]:
-        """Yield each vehicle's path through the disc, sorted by time of entry; it is cut off at ``end_s`` (s)."""
-        for index, (enter_s, speed_mps, direction) in enumerate(self._draws(streams)):
+    def _make_paths(self, rsu: Rsu, end_s: float, streams: Streams) -> Iterator[Path]:
+        """Yield each vehicle's path and why it ends, sorted by entry; paths end at ``end_s`` (s; inf: no end)."""
+        for index, (enter_s, speed_mps, direction) in enumerate(self._draw_vehicles(streams)):
             if enter_s >= end_s:
                 return
-            leave_s = enter_s + 2.0 * rsu.range_m / speed_mps
-            cut = leave_s > end_s
-            if cut:
-                leave_s = end_s
+            whole_s = enter_s + 2.0 * rsu.range_m / speed_mps
+            leave_s = min(whole_s, end_s)
             share = np.linspace(0.0, 1.0, _PATH_POINTS)
             along_m = share * (speed_mps * (leave_s - enter_s)) - rsu.range_m
             time_s = enter_s + share * (leave_s - enter_s)
@@ -115,10 +110,10 @@ class GaussianSource:
                 y_m=(along_m * heading_y + 0.0).tolist(),
                 speed_mps=[speed_mps] * _PATH_POINTS,
             )
-            yield path, "end" if cut else "crossing"
+            yield path, "end" if whole_s > end_s else "crossing"
 
-    def _draws(self, streams: Streams) -> Iterator[tuple[float, float, int]]:
-        """Yield time of arrival (s), speed (m/s) and index of the direction, endlessly."""
+    def _draw_vehicles(self, streams: Streams) -> Iterator[tuple[float, float, int]]:
+        """Yield, endlessly, each vehicle's arrival time (s, ascending), speed (m/s) and index into ``DIRECTIONS``."""
         arrivals, speeds, directions = (streams.generator(name) for name in ("arrivals", "speeds", "directions"))
         low, high = ((v - self.mean_kmh) / self.sd_kmh for v in (self.v_min_kmh, self.v_max_kmh))
         time_s = 0.0

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from vnetsim.coverage.placement import BESIDE_M, Poi
-from vnetsim.coverage.rsu import Rsu, map_lanes
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
 from vnetsim.xml_files import XmlFile
@@ -21,21 +20,15 @@ _SCALE, _EAST_M, _SOUTH_M = 0.9996, 500_000.0, 10_000_000.0
 
 
 class Place(NamedTuple):
-    """Place of a net on the Earth: a UTM zone of WGS 84, and the offset of SUMO's coordinates.
+    """Place of a net on the Earth: a UTM zone of WGS 84, and the offset of SUMO's coordinates."""
 
-    Args:
-        zone: from 1 to 60.
-        south: whether the zone is in the southern hemisphere.
-        offset_m: offset that SUMO added to the projected x and y (m).
-    """
-
-    zone: int
-    south: bool
-    offset_m: tuple[float, float]
+    zone: int  # from 1 to 60
+    south: bool  # whether the zone is in the southern hemisphere
+    offset_m: tuple[float, float]  # what SUMO added to the projected x and y (m)
 
     @classmethod
-    def of(cls, parameters: str, offset: str) -> Place | None:
-        """Return a net's place, None if its projection is not UTM; ValueError if ``offset`` is not two numbers."""
+    def parse(cls, parameters: str, offset: str) -> Place | None:
+        """Return a net's place; None if its projection is not UTM; ValueError if ``offset`` is not ``x,y`` (m)."""
         zone = re.search(r"\+zone=(\d+)", parameters)
         if "+proj=utm" not in parameters or zone is None or not re.search(r"=(WGS84|GRS80)\b", parameters):
             return None
@@ -43,15 +36,14 @@ class Place(NamedTuple):
         return cls(int(zone[1]), "+south" in parameters, (x_m, y_m))
 
     def project(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats]:
-        """Return x and y (m) of degrees, to a millimetre: Krueger's series (Karney, Journal of Geodesy 85, 2011)."""
+        """Return x and y (m) of degrees, to a millimetre: Krueger's series (Karney, J. of Geodesy 85, 2011)."""
         n = _FLATTENING / (2 - _FLATTENING)
         radius_m = _AXIS_M / (1 + n) * (1 + n**2 / 4 + n**4 / 64)
         series = (n / 2 - 2 * n**2 / 3 + 5 * n**3 / 16, 13 * n**2 / 48 - 3 * n**3 / 5, 61 * n**3 / 240)
         eccentricity = 2 * np.sqrt(n) / (1 + n)
         sine = np.sin(np.radians(latitude))
-        tangent = np.sinh(
-            np.arctanh(sine) - eccentricity * np.arctanh(eccentricity * sine)
-        )  # tangent of the conformal latitude
+        # tangent of the conformal latitude
+        tangent = np.sinh(np.arctanh(sine) - eccentricity * np.arctanh(eccentricity * sine))
         east = np.radians(longitude - (6 * self.zone - 183))
         north = np.arctan2(tangent, np.cos(east))
         across = np.arcsinh(np.sin(east) / np.hypot(tangent, np.cos(east)))
@@ -76,7 +68,7 @@ class NetFile:
     # its place on the Earth; None unless the file gives it in UTM
     place: Place | None = field(default=None, init=False)
     _corners_m: tuple[float, ...] = field(default=(), init=False)
-    _lanes: dict[str, Floats] = field(default_factory=dict, init=False)
+    lanes_m: dict[str, Floats] = field(default_factory=dict, init=False)  # polylines (points, 2) by lane id
 
     def __post_init__(self) -> None:
         if self.path is None:
@@ -102,15 +94,15 @@ class NetFile:
             if attributes.get("type", "").startswith("traffic_light"):
                 self._signalised[attributes["id"]] = len(attributes.get("incLanes", "").split())
         elif name == "location":
-            self.place = Place.of(attributes.get("projParameter", ""), attributes.get("netOffset", ""))
+            self.place = Place.parse(attributes.get("projParameter", ""), attributes.get("netOffset", ""))
             self._corners_m = tuple(float(part) for part in attributes["convBoundary"].split(",")) if self.place else ()
         elif name == "lane":
             points = [point.split(",")[:2] for point in attributes["shape"].split()]
             x_m, y_m = np.array(points, dtype=np.float64).T  # fails unless the shape consists of points
-            self._lanes[attributes["id"]] = np.column_stack((x_m, y_m))
+            self.lanes_m[attributes["id"]] = np.column_stack((x_m, y_m))
 
     def junction_ids(self) -> Sequence[str]:
-        """Return the junctions, without the internal ones."""
+        """Return the ids of the junctions, without the internal ones."""
         return list(self._junctions)
 
     def junction_position(self, junction_id: str) -> tuple[float, float]:
@@ -119,11 +111,11 @@ class NetFile:
 
     def projected(self, longitude: float, latitude: float) -> tuple[float, float] | None:
         """Return x and y (m) of a place in or near the net; None elsewhere, or if the net's place is unknown."""
-        found = self.project_all(np.array([longitude]), np.array([latitude]))
+        found = self.project_places(np.array([longitude]), np.array([latitude]))
         return None if found is None else (float(found[0][0]), float(found[1][0]))
 
-    def project_all(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats] | None:
-        """Return x and y (m) of longitudes and latitudes (degrees).
+    def project_places(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats] | None:
+        """Return x and y (m) of longitudes and latitudes (degrees), arrays of equal length.
 
         None if one of them is out of range, if fewer than half of the places are in or near the net, or if the net's
         place on the Earth is unknown.
@@ -142,24 +134,20 @@ class NetFile:
         return ()
 
     def busiest_junction(self) -> tuple[str, str]:
-        """Raise ``InputError``: the demand of a recording is unknown before it is read."""
+        """Raise InputError: the demand of a recording is unknown before it is read."""
         raise InputError(f"{self.path}: name a junction of it with --rsu JUNCTION[:range_m].")
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return the junctions with traffic lights by name, or those with most incoming lanes first."""
+        """Return the ids of junctions with traffic lights, sorted by name, or those with most incoming lanes first."""
         lanes = self._signalised
         return sorted(lanes, key=lambda name: (-lanes[name], name)) if busiest_first else sorted(lanes)
 
-    def shape(self, lane_id: str) -> Floats | None:
+    def lane_shape(self, lane_id: str) -> Floats | None:
         """Return a lane's polyline (points, 2) in m with at least two points; None if the net has no such lane."""
-        lane = self._lanes.get(lane_id)
+        lane = self.lanes_m.get(lane_id)
         return lane if lane is None or len(lane) > 1 else np.repeat(lane, 2, axis=0)
 
     @property
     def all_lanes(self) -> tuple[Floats, ...]:
         """All lanes as polylines (points, 2) in m."""
-        return tuple(self._lanes.values())
-
-    def lanes(self, rsus: Sequence[Rsu]) -> tuple[tuple[Floats, ...], tuple[str, ...]]:
-        """Return the lanes for maps, polylines (points, 2) in m, and notes; see ``map_lanes``."""
-        return map_lanes(self._lanes, rsus)
+        return tuple(self.lanes_m.values())

@@ -49,7 +49,8 @@ def source_info(
 ) -> TrafficInfo:
     """Return the manifest's entry for a traffic source that knows each path when it begins.
 
-    ``source`` is a dataclass with ``name`` and ``source``; ``end_s`` is None if the traffic has no end.
+    ``source`` is a dataclass instance with ``name`` and ``source``; ``end_s`` is None if the traffic has no end,
+    ``seed`` is None for recordings; ``inputs`` are absolute paths of the files read.
     """
     return TrafficInfo(
         kind=source.name,
@@ -69,16 +70,16 @@ class PathSpeeds:
     def __init__(self) -> None:
         self._windows = self._unlike = 0
 
-    def see(self, event: CoverageEvent) -> None:
-        """Count a path that ended, and whether its length contradicts its speeds and times; ignore other events."""
+    def count_window(self, event: CoverageEvent) -> None:
+        """Count the window of a ``Left``, and whether its path's length contradicts its speeds; ignore other events."""
         if isinstance(event, Left):
             path = event.window
             driven_m, recorded_m = path.path_length_m, float(np.trapezoid(path.path_speed_mps, path.path_time_s))
             self._windows += 1
             self._unlike += not recorded_m / 2 <= driven_m <= 2 * recorded_m
 
-    def note(self, units: str) -> str:
-        """Return a warning if most paths contradict their speeds, else empty; ``units`` tells the user what to do."""
+    def make_note(self, units: str) -> str:
+        """Return a warning, which ends with ``units``, if most windows contradict their speeds; otherwise empty."""
         if 2 * self._unlike <= self._windows:
             return ""
         return (
@@ -100,7 +101,7 @@ class OpenedTraffic:
         """The traffic's entry in the manifest; complete only when all events were read."""
         if self._types is None:
             return self._info
-        notes = tuple(note for note in (self._types.note(), *self._late_notes()) if note)
+        notes = tuple(note for note in (self._types.make_note(), *self._late_notes()) if note)
         return dataclasses.replace(self._info, notes=(*self._info.notes, *notes), left_out=self._types.left_out)
 
     def _late_notes(self) -> Iterable[str]:
@@ -140,7 +141,7 @@ class PathTraffic(OpenedTraffic):
             yield event
 
     def _windows(self) -> Iterator[tuple[VehiclePath, Window]]:
-        """Yield paths and windows sorted by entry, RSU and vehicle; InputError for an impossible or unsorted path."""
+        """Yield paths and windows, sorted by entry, RSU and vehicle; InputError for an impossible or unsorted path."""
         for enter_s, together in groupby(self._paths(), key=lambda path: path[0].time_s[0]):
             if enter_s < self.time_s:
                 raise InputError(f"traffic: a path begins at {enter_s:g} s, after one that began later; sort them.")
@@ -150,11 +151,10 @@ class PathTraffic(OpenedTraffic):
 
 
 def check_path(path: VehiclePath) -> None:
-    """Refuse an impossible path.
+    """Raise InputError for an impossible path.
 
-    Raises:
-        InputError: it has fewer than two points, columns of unequal length, a value that is too large or not finite,
-            decreasing times, or no duration.
+    Impossible are fewer than two points, columns of unequal length, a value that is too large or not finite, decreasing
+    times, and no duration.
     """
     columns = (path.time_s, path.x_m, path.y_m, path.speed_mps)
     sound = len({len(column) for column in columns}) == 1 and len(path.time_s) > 1

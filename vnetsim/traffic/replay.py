@@ -25,10 +25,8 @@ class ReplayTraffic(PathTraffic):
     """The windows of a run directory, which ``experiment.scenario`` names, or its ``windows.parquet``.
 
     Settings of ``traffic`` must be the defaults or equal to the recorded ones, except ``repeat`` and ``equipped``. Of
-    files only the names are compared.
-
-    Raises:
-        InputError: it is not a run directory, its record is damaged, or a setting of ``traffic`` differs.
+    files only the names are compared. InputError if it is not a run directory, its record is damaged, or a setting of
+    ``traffic`` differs.
     """
 
     def __init__(self, experiment: Experiment, **_: object) -> None:
@@ -69,7 +67,7 @@ class ReplayTraffic(PathTraffic):
         recorded_with = structure(table, TrafficSettings, str(path / file), ("traffic",))
         for field in dataclasses.fields(TrafficSettings):
             asked, made, default = (
-                _by_names(getattr(one, field.name)) for one in (settings, recorded_with, TrafficSettings())
+                _strip_folders(getattr(one, field.name)) for one in (settings, recorded_with, TrafficSettings())
             )
             if field.name not in {"repeat", "equipped"} and asked not in (made, default):
                 raise InputError(
@@ -84,25 +82,25 @@ class ReplayTraffic(PathTraffic):
     def _windows(self) -> Iterator[tuple[VehiclePath, Window]]:
         """Yield the recorded paths and windows, sorted by time of entry, RSU and vehicle."""
         for row in self._table.sort("enter_s", "rsu_id", "vehicle_id").iter_rows(named=True):
-            window = _window(row)
-            yield _path_of(window), window
+            window = _make_window(row)
+            yield _make_path(window), window
 
 
-def _by_names(value: Any) -> Any:
-    """Return a setting with file names in place of paths: the files may have moved since the recording."""
-    if isinstance(value, str | tuple):
-        return Path(value).name if isinstance(value, str) else tuple(Path(one).name for one in value)
-    return value
+def _strip_folders(value: Any) -> Any:
+    """Return the last part of each path in a text or tuple, since files may have moved; other values as they are."""
+    if isinstance(value, str):
+        return Path(value).name
+    return tuple(Path(one).name for one in value) if isinstance(value, tuple) else value
 
 
-def _window(row: dict[str, Any]) -> Window:
-    """Return the window in a row of the table ``windows``."""
+def _make_window(row: dict[str, Any]) -> Window:
+    """Return the window that a row of the table ``windows`` records, with its path as arrays."""
     fields = {field.name: row[field.name] for field in dataclasses.fields(Window)}
     return Window(**{**fields, **{name: np.array(row[name], dtype=np.float64) for name in _PATHS}})
 
 
-def _path_of(window: Window) -> VehiclePath:
-    """Return the path of a window."""
+def _make_path(window: Window) -> VehiclePath:
+    """Return the path of a recorded window, whole, with lists of floats."""
     return VehiclePath(
         vehicle_id=window.vehicle_id,
         vehicle_type=window.vehicle_type,

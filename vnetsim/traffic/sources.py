@@ -30,9 +30,8 @@ def open_source(
 ) -> TrafficStream:
     """Open the traffic source that an experiment names; ``source`` is that plug-in, None to find it by name.
 
-    Raises:
-        InputError: there is no source of that name, or its settings or its input are wrong.
-        RunError: the source failed.
+    InputError if there is no source of that name, or its settings or input are wrong; RunError if the source failed.
+    Further keywords are ignored.
     """
     source = source or resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
@@ -62,9 +61,9 @@ class OwnTraffic:
 
     @property
     def info(self) -> TrafficInfo:
-        """The traffic's entry in the manifest, with the source's name and file."""
-        with self._errors("in info"):
-            info, note = self._traffic.info, self._speeds.note(_UNITS)
+        """The traffic's entry in the manifest, with the source's name and file; RunError if the source failed."""
+        with self._translate_errors("in info"):
+            info, note = self._traffic.info, self._speeds.make_note(_UNITS)
             return dataclasses.replace(
                 info,
                 kind=self._record["name"],
@@ -75,28 +74,28 @@ class OwnTraffic:
 
     @property
     def time_s(self) -> float:
-        """Time (s) up to which the traffic was read."""
-        with self._errors("in time_s"):
+        """Time (s) up to which the traffic was read; RunError if the source failed."""
+        with self._translate_errors("in time_s"):
             return float(self._traffic.time_s)
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; InputError for an impossible path or RSU, RunError if the source failed."""
-        with self._errors("in events"):
+        with self._translate_errors("in events"):
             for event in self._traffic.events():
-                self._check(event)
+                self._check_event(event)
                 yield event
 
     def close(self) -> None:
-        """Close the source's traffic."""
-        with self._errors("in close"):
+        """Close the source's traffic; RunError if the source failed."""
+        with self._translate_errors("in close"):
             self._traffic.close()
 
-    def _errors(self, when: str) -> AbstractContextManager[None]:
-        """Return a context that turns exceptions of the source into RunError; ``when`` is for the message."""
+    def _translate_errors(self, when: str) -> AbstractContextManager[None]:
+        """Return a context that turns exceptions of the source into RunError; ``when`` is part of the message."""
         return plugin_errors(TRAFFIC_SOURCES.name, self._record["name"], when)
 
-    def _check(self, event: CoverageEvent) -> None:
-        """Refuse a path with an unknown RSU or outside the RSU's disc; count paths that contradict their speeds."""
+    def _check_event(self, event: CoverageEvent) -> None:
+        """Raise InputError for an unknown RSU or a path outside its disc; count paths that contradict their speeds."""
         path, who = event.path, f"traffic: the path of {event.path.vehicle_id}"
         rsu = next((rsu for rsu in self.rsus if rsu.id == path.rsu_id), None)
         if rsu is None:
@@ -109,4 +108,4 @@ class OwnTraffic:
             )
         if isinstance(event, Left):
             check_path(path)
-        self._speeds.see(event)
+        self._speeds.count_window(event)

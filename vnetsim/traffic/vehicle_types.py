@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -60,7 +61,7 @@ _SHOWN = 8
 
 @functools.cache
 def class_of_name(type_id: str) -> str:
-    """Return the class that a type's name indicates, empty if none."""
+    """Return the SUMO vehicle class that the name of a vType indicates, empty if none."""
     name = type_id.lower()
     if name in CLASSES:
         return name
@@ -74,16 +75,16 @@ def class_of_name(type_id: str) -> str:
 
 
 class TypeFilter:
-    """Decides which vehicles take part and counts the others; ``heights_m``, by type, are SUMO's or the class's."""
+    """Decides by ``traffic.vehicle_types`` which vehicles take part, and counts the others."""
 
     def __init__(self, settings: TrafficSettings) -> None:
         self._wanted = settings.vehicle_types
         self._left_out: dict[tuple[str, str], set[str]] = {}
-        self.heights_m: dict[str, float] = {}
+        self.heights_m: dict[str, float] = {}  # by type, of vehicles that take part
 
     @property
-    def by_default(self) -> bool:
-        """Whether the setting has its default, motor vehicles."""
+    def is_default(self) -> bool:
+        """Whether ``traffic.vehicle_types`` has its default: motor vehicles take part."""
         return self._wanted == (MOTOR,)
 
     @property
@@ -94,9 +95,9 @@ class TypeFilter:
     def takes(
         self, vehicle_id: str, type_id: str, vehicle_class: str | None = None, height_m: float | None = None
     ) -> bool:
-        """Return whether a vehicle takes part; record its type's height (m), or count it once in ``left_out``.
+        """Return whether a vehicle takes part; if so, record its type's height, else count it once in ``left_out``.
 
-        An unknown class (None) is taken from the type's name, an unknown height from the class.
+        With None as class, the class is guessed from the type's name; with None as height, the class's height is used.
         """
         known = class_of_name(type_id) if vehicle_class is None else vehicle_class
         names = {type_id, known, ALL, *((MOTOR,) if known not in NOT_MOTOR else ())}
@@ -108,74 +109,71 @@ class TypeFilter:
 
     @property
     def left_out(self) -> int:
-        """Number of vehicles that do not take part."""
+        """Number of different vehicles that ``takes`` refused so far."""
         return sum(map(len, self._left_out.values()))
 
     def describe(self) -> str:
         """Return in words which vehicles take part, for the manifest."""
         if self.takes_all:
             return "all"
-        return "motor vehicles" if self.by_default else _listed(self._wanted)
+        return "motor vehicles" if self.is_default else _join_names(self._wanted)
 
-    def note(self) -> str:
-        """Return a note on the vehicles that do not take part, empty if there are none."""
+    def make_note(self) -> str:
+        """Return a note for the user on the vehicles that do not take part, empty if there are none so far."""
         if not self._left_out:
             return ""
-        counts: dict[str, int] = {}
+        counts = Counter[str]()
         for (type_id, known), vehicles in self._left_out.items():
             name = f"{type_id} ({known})" if known and known != type_id else type_id
-            counts[name] = counts.get(name, 0) + len(vehicles)
-        shown = [f"{count} of type {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1])]
+            counts[name] += len(vehicles)
+        shown = [f"{count} of type {name}" for name, count in counts.most_common()]
         return (
-            f"Of the vehicles near the RSUs these do not take part: {_listed(shown)}. "
+            f"Of the vehicles near the RSUs these do not take part: {_join_names(shown)}. "
             f"Those that do: {self.describe()}; --vehicle-types all takes every one."
         )
 
     def refuse_nobody(self, where: str) -> None:
-        """Refuse types that the user named, with InputError, if no vehicle near the RSUs has any of them."""
+        """Raise InputError, beginning with ``where``, if vehicles were near RSUs, but none of the named types."""
         if self.heights_m or not self._left_out or {MOTOR, ALL}.intersection(self._wanted):
             return
         types = sorted({type_id for type_id, _ in self._left_out})
         raise InputError(
-            f"{where}: no vehicle near the RSUs is of the types {_listed(self._wanted)} (traffic.vehicle_types); there "
-            f"are {_listed(types)}."
+            f"{where}: no vehicle near the RSUs is of the types {_join_names(self._wanted)} (traffic.vehicle_types); "
+            f"there are {_join_names(types)}."
         )
 
 
-class Verdicts:
-    """Caches by vehicle number whether each vehicle takes part."""
+class VehicleFilter:
+    """Applies a ``TypeFilter`` to rows of vehicles, once for each vehicle number."""
 
     def __init__(self, types: TypeFilter) -> None:
         self._types = types
         self._found = np.zeros(0, dtype=np.int8)  # 1 takes part, -1 does not, 0 not decided yet
 
-    def of(
+    def select_rows(
         self,
         vehicle: NDArray[np.int64],
-        kind: Callable[[int], tuple[str, str | None, str | None, float | None]],
+        describe: Callable[[int], tuple[str, str | None, str | None, float | None]],
         near: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.bool_]:
-        """Return for each row whether its vehicle takes part.
+        """Return for each row whether its vehicle (number, >= 0) takes part; one without a type does.
 
-        Args:
-            vehicle: the number of each row's vehicle.
-            kind: returns for a row the vehicle's id, type (None if it has none: it then takes part), class and height
-                in m (both None if unknown). It is called once for each vehicle.
-            near: rows whose vehicles are to be decided on, None for all; a vehicle not decided on yet counts as taking
-                part.
+        ``describe(row)`` must return the vehicle's id, type (None: it has none), class and height in m (both None if
+        unknown); it is called once for each vehicle. Only vehicles with a row in ``near`` (None: all) are decided on;
+        a vehicle not decided on yet counts as taking part.
         """
         missing = int(vehicle.max(initial=-1)) + 1 - len(self._found)
         if missing > 0:
             self._found = np.append(self._found, np.zeros(missing, dtype=np.int8))
         unknown = np.flatnonzero((self._found[vehicle] == 0) & (True if near is None else near))
         for row in unknown[np.unique(vehicle[unknown], return_index=True)[1]].tolist():
-            name, type_id, vehicle_class, height_m = kind(row)
+            name, type_id, vehicle_class, height_m = describe(row)
             takes = type_id is None or self._types.takes(name, type_id, vehicle_class, height_m)
             self._found[vehicle[row]] = 1 if takes else -1
         return self._found[vehicle] >= 0
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return names separated by commas: the first eight, and the number of the others."""
+def _join_names(names: Sequence[str]) -> str:
+    """Return names separated by commas: the first eight, and how many more there are."""
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + rest

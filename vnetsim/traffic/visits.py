@@ -20,6 +20,7 @@ from vnetsim.coverage.windows import VehiclePath
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Share, Within
 from vnetsim.errors.paths import resolve_path
+from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import REACH_M
 from vnetsim.scenario.kinds import TrafficRequest
 from vnetsim.storage.run_directory import damage_as_input_error
@@ -31,8 +32,9 @@ _COLUMNS = {"vehicle": pl.String, "rsu": pl.String, "enter_s": pl.Float64, "exit
 SpeedKmh = Annotated[float, Within(0, 1000, "km/h", "no vehicle on a road is faster")]
 
 
-def _ring(names: list[str], range_m: float) -> list[Rsu]:
-    """Return RSUs on a circle with discs that do not overlap."""
+def _place_on_ring(names: list[str], experiment: Experiment) -> list[Rsu]:
+    """Return RSUs with these ids and the experiment's range on a circle; their discs do not overlap."""
+    range_m = experiment.traffic.range_m or REACH_M
     radius_m = 1.5 * range_m / math.sin(math.pi / max(2, len(names)))
     angles = [2 * math.pi * place / len(names) for place in range(len(names))]
     return [
@@ -77,11 +79,11 @@ class JumpsSource:
         generator = request.streams.generator("jumps")
         seed = int(generator.integers(2**63))  # the paths may be read several times with the same draws
         info = source_info(self, end_s=self.duration_s, seed=request.streams.seed)
-        rsus = _ring([f"rsu_{place}" for place in range(self.rsus)], request.experiment.traffic.range_m or REACH_M)
-        return PathTraffic(rsus, info, lambda: self._paths(rsus, seed))
+        rsus = _place_on_ring([f"rsu_{place}" for place in range(self.rsus)], request.experiment)
+        return PathTraffic(rsus, info, lambda: self._make_paths(rsus, seed))
 
-    def _paths(self, rsus: Sequence[Rsu], seed: int) -> Iterator[Path]:
-        """Yield one path for each stay of a vehicle at an RSU, in order of entry."""
+    def _make_paths(self, rsus: Sequence[Rsu], seed: int) -> Iterator[Path]:
+        """Yield a path for each stay of a vehicle at an RSU, and why it ends, sorted by entry."""
         generator = np.random.default_rng(seed)
         coming = [(0, vehicle, vehicle % self.rsus) for vehicle in range(self.vehicles)]  # sorted, so a heap
         last = math.ceil(self.duration_s / self.step_s)
@@ -90,7 +92,7 @@ class JumpsSource:
             stay = int(min(generator.geometric(self.probability), last)) if self.probability else last
             times_s = [self.step_s * at for at in range(step, min(step + stay, last))]
             times_s.append(min(self.step_s * (step + stay) + _BOTH_S, self.duration_s))
-            yield _stay_path(f"vehicle_{vehicle}", rsus[place], times_s, self.duration_s, self.speed_kmh)
+            yield _make_path(f"vehicle_{vehicle}", rsus[place], times_s, self.duration_s, self.speed_kmh)
             if step + stay < last:
                 if self.moves == "uniform":
                     ahead = int(generator.integers(1, self.rsus))
@@ -119,26 +121,22 @@ class AccessLogSource:
     speed_kmh: SpeedKmh = 50.0
 
     def open(self, request: TrafficRequest) -> PathTraffic:
-        """Open the traffic, with the RSUs that the log names on a ring.
-
-        Raises:
-            InputError: the file is missing, is not such a CSV file, or has an impossible row.
-        """
+        """Open the traffic, with the log's RSUs on a ring; InputError for a missing or faulty file."""
         log = self._read_log()
         begin_s, end_s = float(log["enter_s"].min()), float(log["exit_s"].max())  # type: ignore[arg-type]
-        rsus = _ring(log["rsu"].unique(maintain_order=True).to_list(), request.experiment.traffic.range_m or REACH_M)
+        rsus = _place_on_ring(log["rsu"].unique(maintain_order=True).to_list(), request.experiment)
         by_id = {rsu.id: rsu for rsu in rsus}
         inputs = (str(resolve_path(FilePath(self.file))),)
         info = source_info(self, begin_s=begin_s, end_s=end_s, seed=None, inputs=inputs)
 
         def paths() -> Iterator[Path]:
             for vehicle, rsu, enter_s, exit_s in log.iter_rows():
-                yield _stay_path(vehicle, by_id[rsu], [enter_s, exit_s], end_s, self.speed_kmh)
+                yield _make_path(vehicle, by_id[rsu], [enter_s, exit_s], end_s, self.speed_kmh)
 
         return PathTraffic(rsus, info, paths)
 
     def _read_log(self) -> pl.DataFrame:
-        """Return the log's rows sorted by time of entry; raise InputError for a faulty file or row."""
+        """Return the log's rows (``_COLUMNS``), sorted by time of entry; InputError for a faulty file or row."""
         path, what = FilePath(self.file), f"no access log, a CSV file with the columns {', '.join(_COLUMNS)}"
         # polars would read a path as a pattern or a web address
         with damage_as_input_error(path, what), path.open("rb") as file:
@@ -162,8 +160,8 @@ class AccessLogSource:
         return log.drop("line").sort("enter_s", maintain_order=True)
 
 
-def _stay_path(vehicle_id: str, rsu: Rsu, times_s: list[float], end_s: float, speed_kmh: float) -> Path:
-    """Return a path that stays at the RSU's place, and its exit cause: ``end`` if it lasts until ``end_s``."""
+def _make_path(vehicle_id: str, rsu: Rsu, times_s: list[float], end_s: float, speed_kmh: float) -> Path:
+    """Return a path at the RSU's place, a point for each time, and why it ends: ``end`` if at ``end_s``."""
     count = len(times_s)
     path = VehiclePath(
         vehicle_id=vehicle_id,

@@ -55,35 +55,34 @@ class Agreement:
         self._unknown_lanes = 0
 
     def check(self, part: FcdPart) -> None:
-        """Check a part of the recording; does nothing once the parts so far had enough drives and lanes to judge.
+        """Check the next part of the recording; does nothing once earlier parts had enough drives and lanes to judge.
 
-        Raises:
-            InputError: positions are in degrees, units do not agree, or the net is the wrong one.
+        InputError if positions are in degrees, units do not agree, or the net is the wrong one.
         """
         if not self._judged:
             self._measure(part)
             if max(self._driven_m, self._moved_m) >= _ENOUGH_M or self._drives >= _ENOUGH_DRIVES:
                 self._judge(part.where[0])
         if self._net.path is not None and len(self._away_m) + self._unknown_lanes < _ENOUGH_ROWS:
-            self._look_at_lanes(part)
+            self._measure_lanes(part)
             if len(self._away_m) >= _ENOUGH_ROWS:
                 self._judge_lanes(part.where[0])
 
     def finish(self, where: str) -> None:
-        """Check a recording that was too short for ``check``; raises the same errors."""
+        """Judge what ``check`` could not judge because the recording is too short; same InputError, with ``where``."""
         if not self._judged:
             self._judge(where)
         if len(self._away_m) < _ENOUGH_ROWS:
             self._judge_lanes(where)
 
-    def note(self) -> str:
-        """Return a warning on lanes for the user; empty if there is none."""
+    def make_note(self) -> str:
+        """Return a warning for the user if the net has none of the recorded lanes; otherwise empty."""
         if self._unknown_lanes and not self._away_m:
             return f"None of the lanes that the recording names is in {self._net.path}: is it the net of another one?"
         return ""
 
     def _measure(self, part: FcdPart) -> None:
-        """Add a part to the sums of distances by speeds and by positions, and to the extremes and factors."""
+        """Add a part to the sums of distances by speeds and by positions, to the extremes and to the factors."""
         order = np.lexsort((part.step, part.vehicle))
         vehicle, speed_mps, time_s = part.vehicle[order], part.speed_mps[order], part.time_s[part.step[order]]
         same = vehicle[1:] == vehicle[:-1]
@@ -105,10 +104,10 @@ class Agreement:
         self._farthest = max(self._farthest, *(float(np.abs(m).max(initial=0)) for m in (part.x_m, part.y_m)))
         self._crawl.append(moved_m[moves] / step_s[moves])
         usable = drives & straight & ((moved_m < driven_m) | (step_s <= _LONGEST_DRIVE_S))
-        self._factors.append(_factors(vehicle[:-1][usable], driven_m[usable], moved_m[usable]))
+        self._factors.append(_speed_factors(vehicle[:-1][usable], driven_m[usable], moved_m[usable]))
 
     def _judge(self, where: str) -> None:
-        """Raise InputError if the distances so far show degrees or wrong units; no further part is measured."""
+        """Raise InputError, with ``where``, if what was measured shows degrees or wrong units; set ``_judged``."""
         self._judged = True
         crawl = np.concatenate([*self._crawl, [math.inf]])
         degrees = self._farthest <= 180 and float(np.median(crawl)) < _CRAWL
@@ -134,19 +133,19 @@ class Agreement:
                 f"units with --time-unit, --length-unit or --speed-unit. Where the speeds are wrong, {_WITHOUT}."
             )
 
-    def _look_at_lanes(self, part: FcdPart) -> None:
+    def _measure_lanes(self, part: FcdPart) -> None:
         """Measure the distances (m) of vehicles in at most 100 rows from their recorded lanes; count unknown lanes."""
         rows = np.unique(np.linspace(0, len(part.ids) - 1, min(len(part.ids), _ENOUGH_ROWS)).astype(np.int64))
         for row in rows.tolist():
             lane = part.lanes[row] or ""
-            shape = self._net.shape(lane)
+            shape = self._net.lane_shape(lane)
             if shape is not None:
                 self._away_m.append(shapely.LineString(shape).distance(shapely.Point(part.x_m[row], part.y_m[row])))
             elif lane and not lane.startswith(":"):
                 self._unknown_lanes += 1
 
     def _judge_lanes(self, where: str) -> None:
-        """Raise InputError that names ``where``, if vehicles' median distance from their lanes is above ``_OFF_M``."""
+        """Raise InputError, with ``where``, if vehicles are, in the median, farther than 20 m from their lanes."""
         away_m = float(np.median(self._away_m)) if self._away_m else 0.0
         if away_m > _OFF_M:
             raise InputError(
@@ -155,8 +154,8 @@ class Agreement:
             )
 
 
-def _factors(vehicle: NDArray[np.int64], driven_m: Floats, moved_m: Floats) -> Floats:
-    """Return each vehicle's ratio of distance by speeds to distance by positions, without those that hardly moved."""
+def _speed_factors(vehicle: NDArray[np.int64], driven_m: Floats, moved_m: Floats) -> Floats:
+    """Return the ratio of distance by speeds to distance by positions of each vehicle that moved far enough."""
     numbers, index = np.unique(vehicle, return_inverse=True)
     drove_m, went_m = (np.bincount(index, weights=m, minlength=len(numbers)) for m in (driven_m, moved_m))
     moves = (went_m > 0) & (drove_m + went_m > 10)

@@ -14,7 +14,7 @@ import numpy as np
 
 from vnetsim.coverage.frames import Integers
 from vnetsim.errors import InputError
-from vnetsim.traffic.fcd.tables import OF_ROWS, Clock, FcdPart
+from vnetsim.traffic.fcd.tables import ROW_COLUMNS, Clock, FcdPart
 
 _HEAD = 1 << 16
 """Number of rows (on average two for each vehicle), or of steps if there are fewer rows, that show the clock."""
@@ -25,18 +25,17 @@ _FOLLOWS, _FEW, _FEW_FOLLOW = 0.95, 100, 0.5
 half with few rows, among which one teleport matters."""
 
 
-def by_vehicle(vehicle: Integers) -> Integers:
-    """Return the indices that sort rows by vehicle and keep the order of each vehicle's rows."""
+def order_by_vehicle(vehicle: Integers) -> Integers:
+    """Return the indices that sort rows by vehicle number (stably: each vehicle's rows keep their order)."""
     few = vehicle - (vehicle.min() if len(vehicle) else 0)
     # NumPy sorts 16-bit numbers by radix, several times as fast
     return np.argsort(few.astype(np.uint16) if few.max(initial=0) < 1 << 16 else few, kind="stable")
 
 
-def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
+def add_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
     """Yield parts of a recording with its clock, and merge instants that rounding separated.
 
-    Raises:
-        InputError: the recording is damaged; all steps before the fault are yielded first.
+    InputError of ``parts``, for a damaged recording, is raised after all steps before the fault were yielded.
     """
     head: list[FcdPart] = []
     fault: InputError | None = None
@@ -53,28 +52,26 @@ def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
     if head:
         clock = _find_clock(head)
         same_s = (_SAME if clock.common else _ROUNDING) * (clock.step_s or 0.0)
-        for part in _merge_instants(_chain_head(head, parts, fault), same_s):
+        for part in _merge_instants(_chain_head(head, parts), same_s):
             yield replace(part, clock=clock)
-    elif fault is not None:
-        raise fault
-
-
-def _chain_head(head: list[FcdPart], parts: Iterator[FcdPart], fault: InputError | None) -> Iterator[FcdPart]:
-    """Yield ``head``, emptying it; then raise ``fault``, or yield ``parts`` if there is none."""
-    while head:
-        yield head.pop(0)  # frees the memory
     if fault is not None:
         raise fault
+
+
+def _chain_head(head: list[FcdPart], parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
+    """Yield the parts in ``head``, removing each to free its memory, then the rest of ``parts``."""
+    while head:
+        yield head.pop(0)
     yield from parts
 
 
 def _find_clock(head: list[FcdPart]) -> Clock:
-    """Return the clock that the first parts show; if no vehicle has two rows, its step is that between all instants."""
+    """Return the clock that the first parts show; its step is that between instants if no vehicle has two rows."""
     instants_s = np.concatenate([part.time_s for part in head])
     before = np.cumsum([0, *(len(part.time_s) for part in head)])
     step = np.concatenate([part.step + first for part, first in zip(head, before, strict=False)])
     vehicle = np.concatenate([part.vehicle for part in head])
-    order = by_vehicle(vehicle)
+    order = order_by_vehicle(vehicle)
     vehicle, step = vehicle[order], step[order]
     own_s = np.diff(instants_s[step])
     found = (vehicle[1:] == vehicle[:-1]) & (own_s > 0)
@@ -92,37 +89,36 @@ def _find_clock(head: list[FcdPart]) -> Clock:
 
 
 def _merge_instants(parts: Iterator[FcdPart], same_s: float) -> Iterator[FcdPart]:
-    """Yield parts with each instant at most ``same_s`` (s) after the previous one merged into it, at its time."""
+    """Yield parts with each instant at most ``same_s`` (s) after the one before merged into that one, at its time."""
     before: FcdPart | None = None
-    fault: InputError | None = None
-    while fault is None:
-        try:
-            part = next(parts, None)
-        except InputError as error:  # yield complete parts first
-            part, fault = None, error
+    try:
+        for part in parts:
+            following = part
+            if before is not None:
+                if abs(part.time_s[0] - before.time_s[-1]) <= same_s:
+                    last = int(_find_instant_starts(before, same_s)[-1])  # this instant continues in the next part
+                    following = _join(before.between(last, len(before.time_s)), part)
+                    before = before.between(0, last)
+                if len(before.time_s):
+                    yield _merge_steps(before, same_s)
+            before = following
+    except InputError:  # yield complete parts first
         if before is not None:
-            if part is not None and abs(part.time_s[0] - before.time_s[-1]) <= same_s:
-                last = int(_instant_starts(before, same_s)[-1])  # this instant continues in the next part
-                part = _join(before.between(last, len(before.time_s)), part)
-                before = before.between(0, last)
-            if len(before.time_s):
-                yield _one_step_each(before, same_s)
-        if part is None:
-            break
-        before = part
-    if fault is not None:
-        raise fault
+            yield _merge_steps(before, same_s)
+        raise
+    if before is not None:
+        yield _merge_steps(before, same_s)
 
 
-def _instant_starts(part: FcdPart, same_s: float) -> Integers:
+def _find_instant_starts(part: FcdPart, same_s: float) -> Integers:
     """Return the indices of steps at which an instant begins: more than ``same_s`` (s) after the step before."""
     found: Integers = np.flatnonzero(np.r_[True, ~(np.abs(np.diff(part.time_s)) <= same_s)])
     return found
 
 
-def _one_step_each(part: FcdPart, same_s: float) -> FcdPart:
-    """Return a part with one step for each instant, at the time of the instant's first step."""
-    starts = _instant_starts(part, same_s)
+def _merge_steps(part: FcdPart, same_s: float) -> FcdPart:
+    """Return a part with the steps of each instant merged into one, at the time of the instant's first step."""
+    starts = _find_instant_starts(part, same_s)
     if len(starts) == len(part.time_s):
         return part
     instant = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(part.time_s)))
@@ -131,9 +127,9 @@ def _one_step_each(part: FcdPart, same_s: float) -> FcdPart:
 
 
 def _join(first: FcdPart, second: FcdPart) -> FcdPart:
-    """Return two successive parts as one; their steps stay separate."""
+    """Return two successive parts as one, with all steps of both, the first's before the second's."""
     second = replace(second, step=second.step + len(first.time_s))
-    pairs = {name: (getattr(first, name), getattr(second, name)) for name in ("time_s", "where", *OF_ROWS)}
+    pairs = {name: (getattr(first, name), getattr(second, name)) for name in ("time_s", "where", *ROW_COLUMNS)}
     both: dict[str, Any] = {
         name: np.concatenate(pair) if isinstance(pair[0], np.ndarray) else [*pair[0], *pair[1]]
         for name, pair in pairs.items()

@@ -20,8 +20,8 @@ from vnetsim.coverage.tracker import largest_move_m
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
 from vnetsim.experiment.traffic import TrafficSettings
-from vnetsim.traffic.fcd.clocks import on_a_clock
-from vnetsim.traffic.fcd.tables import FcdPart, csv_parts, parquet_parts, seconds
+from vnetsim.traffic.fcd.clocks import add_clock
+from vnetsim.traffic.fcd.tables import FcdPart, parse_seconds, read_csv, read_parquet
 from vnetsim.traffic.net_file import NetFile
 from vnetsim.traffic.paths import FARTHEST
 from vnetsim.traffic.sumo.config import is_true
@@ -42,20 +42,18 @@ def read_fcd(path: Path, settings: TrafficSettings, net: NetFile, notes: list[st
     """Yield the steps of a recording in m, s and m/s; the suffix of its name gives the format.
 
     Missing speeds are computed from the positions. ``net`` projects positions in degrees, if it has a place on the
-    Earth. Notes for the user are appended to ``notes`` during reading.
-
-    Raises:
-        InputError: the recording is damaged or empty, times do not increase, a position is not finite, or a vehicle
-            occurs twice in a step; names file and line. All steps before the fault are yielded first.
+    Earth. Notes for the user are appended to ``notes`` during reading. InputError, with file and line, if the recording
+    is damaged or empty, times do not increase, a position is not finite, or a vehicle occurs twice in a step; all steps
+    before the fault are yielded first.
     """
-    return _with_speeds(_project(_check_steps(path, settings, notes), net, notes), notes)
+    return _add_speeds(_project_positions(_check_steps(path, settings, notes), net, notes), notes)
 
 
 def _check_steps(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a recording, with NaN for missing speeds, up to the first fault; then raise InputError."""
+    """Yield a recording's steps, with NaN for missing speeds; InputError at the first fault, or for no step at all."""
     before_s = -math.inf
-    for part in on_a_clock(_read_parts(path, settings, notes)):
-        if fault := _first_fault(part, before_s):
+    for part in add_clock(_read_parts(path, settings, notes)):
+        if fault := _find_first_fault(part, before_s):
             step, what = fault
             if step:
                 yield part.between(0, step)
@@ -66,14 +64,14 @@ def _check_steps(path: Path, settings: TrafficSettings, notes: list[str]) -> Ite
         raise InputError(f"{path}: the recording is empty: it has no time step.")
 
 
-def _project(parts: Iterator[FcdPart], net: NetFile, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield parts with degrees converted to metres, if the first positions are degrees in the net; append a note."""
+def _project_positions(parts: Iterator[FcdPart], net: NetFile, notes: list[str]) -> Iterator[FcdPart]:
+    """Yield parts; if the first positions are degrees in the net, convert all to metres and append a note."""
     project: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None
     seen = False
     for part in parts:
         if not seen and len(part.ids):
             seen = True
-            if net.place is not None and net.project_all(part.x_m, part.y_m) is not None:
+            if net.place is not None and net.project_places(part.x_m, part.y_m) is not None:
                 project = net.place.project
                 notes.append("Positions are longitudes and latitudes, projected as the net says.")
         if project is None:
@@ -84,9 +82,9 @@ def _project(parts: Iterator[FcdPart], net: NetFile, notes: list[str]) -> Iterat
 
 
 def _read_parts(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield parts in m, s, m/s (format by suffix; NaN without speeds); append to ``notes``; InputError if damaged."""
+    """Yield numbered parts in m, s, m/s (NaN: no speed), by file suffix; extend ``notes``; InputError if damaged."""
     name = path.name.removesuffix(".gz")
-    reader = _xml_parts if name.endswith(".xml") else csv_parts if name.endswith(".csv") else parquet_parts
+    reader = _read_xml if name.endswith(".xml") else read_csv if name.endswith(".csv") else read_parquet
     time_s, length_m = settings.time_unit_s, METRES[settings.length_unit]
     speed_mps = math.nan if settings.columns.get("speed") == "" else METRES_PER_SECOND[settings.speed_unit]
     numbers: dict[str, int] = {}
@@ -106,8 +104,8 @@ def _read_parts(path: Path, settings: TrafficSettings, notes: list[str]) -> Iter
         raise InputError(f"{path}: unreadable: {error.strerror or error}.") from error
 
 
-def _first_fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
-    """Return index and fault of a part's first faulty step, or None; ``before_s`` is the last time before the part."""
+def _find_first_fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
+    """Return index and fault of a part's first faulty step, or None; ``before_s``: time of the step before the part."""
     earlier_s = np.append(before_s, part.time_s[:-1])
     found = [
         (step, f"time {part.time_s[step]} is not finite, or too far away; --time-unit names other units than s, as ms.")
@@ -144,14 +142,14 @@ class _XmlHandler:
         self._clear()
 
     def _clear(self) -> None:
-        """Begin an empty part; an incomplete step is dropped."""
+        """Begin an empty part; drop the rows and steps that are in none."""
         self._times_s: list[float] = []
         self._where: list[str] = []
         self._ends: list[int] = []  # for each complete step the number of rows up to its end
         self._rows: list[tuple[str, float, float, float, str | None, str | None]] = []
 
     def _comment(self, text: str) -> None:
-        """Refuse mesoscopic recordings; SUMO writes its configuration as a comment at the top."""
+        """Raise InputError if a comment, in which SUMO writes its configuration, shows a mesoscopic simulation."""
         found = re.search(r'<mesosim value="([^"]*)"', text)
         if found and is_true(found[1]):
             raise InputError(
@@ -175,7 +173,7 @@ class _XmlHandler:
             elif self._depth == 2:
                 if name != "timestep":
                     raise InputError(f"{self.file.where}: expected <timestep>, found <{name}>.")
-                self._times_s.append(seconds(attributes["time"]))
+                self._times_s.append(parse_seconds(attributes["time"]))
                 self._where.append(self.file.where)
         except KeyError as error:
             raise InputError(f"{self.file.where}: <{name}> has no attribute {error}.") from None
@@ -183,7 +181,7 @@ class _XmlHandler:
             raise InputError(f"{self.file.where}: <{name}> is malformed: {error}.") from None
 
     def _end(self, _: str) -> None:
-        """Complete a step at its end tag, and the part if it is large enough."""
+        """Complete a step at its end tag, and then the part if it is large enough."""
         self._depth -= 1
         if self._depth == 1:
             self._ends.append(len(self._rows))
@@ -211,8 +209,8 @@ class _XmlHandler:
         self._clear()
 
 
-def _xml_parts(path: Path, columns: Mapping[str, str], _notes: list[str]) -> Iterator[FcdPart]:
-    """Yield an XML recording's parts, values as recorded; refuse renamed columns. Complete steps precede an error."""
+def _read_xml(path: Path, columns: Mapping[str, str], _notes: list[str]) -> Iterator[FcdPart]:
+    """Yield an XML recording's parts, values as recorded; InputError, after complete steps, or for renamed columns."""
     if any(columns.values()):
         raise InputError(f"{path}: traffic.columns names columns of tables; an XML recording has its own names.")
     handler = _XmlHandler(path)
@@ -228,12 +226,11 @@ def _xml_parts(path: Path, columns: Mapping[str, str], _notes: list[str]) -> Ite
     yield from handler.parts
 
 
-def _with_speeds(parts: Iterator[FcdPart], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield parts with missing speeds computed from positions, and note it, in memory that does not grow with them."""
+def _add_speeds(parts: Iterator[FcdPart], notes: list[str]) -> Iterator[FcdPart]:
+    """Yield parts with missing speeds (m/s) computed from positions; append a note if there are any."""
     # mean speed since the vehicle's previous row; at its first row, and after a pause or jump, until its next row, or 0
     before: list[FcdPart] = []
     held: list[FcdPart] = []
-    fault: InputError | None = None
     try:
         for part in parts:
             if not held and not np.isnan(part.speed_mps).any():
@@ -249,15 +246,14 @@ def _with_speeds(parts: Iterator[FcdPart], notes: list[str]) -> Iterator[FcdPart
                 done = _fill_speeds(before, held[:first], held[first:])
                 yield from done
                 before, held = done, held[first:]
-    except InputError as error:  # yield complete parts first
-        fault = error
+    except InputError:  # yield complete parts first
+        yield from _fill_speeds(before, held, [])
+        raise
     yield from _fill_speeds(before, held, [])
-    if fault is not None:
-        raise fault
 
 
 def _fill_speeds(before: Sequence[FcdPart], parts: Sequence[FcdPart], after: Sequence[FcdPart]) -> list[FcdPart]:
-    """Return ``parts`` with missing speeds computed, also from the rows of ``before`` and ``after``."""
+    """Return ``parts`` with missing speeds computed from their rows and those of the parts before and after."""
     if not any(np.isnan(part.speed_mps).any() for part in parts):
         return list(parts)
     every = [*before, *parts, *after]

@@ -1,10 +1,9 @@
 """Recorded traffic: SUMO's floating-car data (FCD) as ``.xml``, ``.csv``, either gzipped, or ``.parquet``.
 
-A recording contains positions, not causes of entries and exits. They are inferred while reading: a vehicle first seen
-inside a disc departed there; one that vanishes inside a disc arrived; one that was seen before, vanished, and reappears
-inside a disc was teleported. The earlier disappearance is recorded as an arrival, at the instant at which live SUMO
-would record a teleport. A teleport within one step is recognised by a displacement that no speed explains. A shorter
-one (up to about 50 m more than a drive) counts as a drive; live SUMO reports it as a teleport.
+A recording contains positions, not causes of entries and exits, so these are inferred. A vehicle first seen inside a
+disc departed there. One that vanishes inside a disc arrived, also where live SUMO records a teleport; if it reappears
+inside a disc, it was teleported. A move within one step that no speed explains is a teleport; a shorter one (up to
+about 50 m more than a drive) counts as a drive, and live SUMO reports it as a teleport.
 
 Positions are net coordinates (m). Degrees, as from ``--fcd-output.geo``, are projected if the net gives its place.
 Otherwise they are refused, as are units that do not agree with speeds and times.
@@ -24,26 +23,24 @@ from numpy.typing import NDArray
 
 from vnetsim.coverage.frames import Frames, Integers
 from vnetsim.coverage.placement import parse_coordinates, place_rsus
-from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.rsu import Rsu, map_lanes
 from vnetsim.coverage.tracker import Tracker, largest_move_m
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, Left, TrafficInfo
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.traffic.fcd.checks import Agreement
-from vnetsim.traffic.fcd.clocks import by_vehicle
+from vnetsim.traffic.fcd.clocks import order_by_vehicle
 from vnetsim.traffic.fcd.readers import read_fcd
 from vnetsim.traffic.fcd.tables import FcdPart
 from vnetsim.traffic.net_file import NetFile
 from vnetsim.traffic.paths import OpenedTraffic, PathSpeeds
-from vnetsim.traffic.vehicle_types import TypeFilter, Verdicts
+from vnetsim.traffic.vehicle_types import TypeFilter, VehicleFilter
 
 _PERSONS_UNKNOWN = (
     "The recording has neither lanes nor edges: persons and containers in it, unless of SUMO's own types, cannot be "
     "told from vehicles and count as such."
 )
-
-
 _GAPS = 3.0
 """Default of the longest gap, in steps."""
 _ROUNDED = 1.01
@@ -58,8 +55,7 @@ _SHORT_TELEPORTS = "a teleport within one step that is hardly longer than a driv
 class FcdTraffic(OpenedTraffic):
     """A recording, which ``experiment.scenario`` names; RSUs at junctions need ``traffic.net``.
 
-    Raises:
-        InputError: the file is missing or not an FCD recording, no RSU is named, or one cannot be placed.
+    InputError if the file is missing or not an FCD recording, no RSU is named, or one cannot be placed.
     """
 
     def __init__(self, experiment: Experiment, **_: object) -> None:
@@ -92,7 +88,7 @@ class FcdTraffic(OpenedTraffic):
         self._end_s = math.inf if settings.end_s is None else settings.end_s
         self._glimpsed, self._gaps = Counter[str](), 0
         self.time_s = self._begin_s
-        lanes, fewer_lanes = net.lanes(self.rsus)
+        lanes, fewer_lanes = map_lanes(net.lanes_m, self.rsus)
         self._info = TrafficInfo(
             kind="fcd",
             begin_s=self._begin_s,
@@ -100,15 +96,15 @@ class FcdTraffic(OpenedTraffic):
             step_s=clock.step_s,
             seed=None,
             inputs=tuple(str(resolve_path(file)) for file in files),
-            notes=(*notes, *fewer_lanes, *self._notes(first)),
+            notes=(*notes, *fewer_lanes, *self._first_notes(first)),
             lanes=lanes,
             vehicles=f"{self._types.describe()}, as far as the recording names types; {_SHORT_TELEPORTS}",
             heights_m=self._types.heights_m,
             glimpsed=self._glimpsed,
         )
 
-    def _notes(self, first: FcdPart) -> Iterator[str]:
-        """Yield notes for the user that follow from the first part."""
+    def _first_notes(self, first: FcdPart) -> Iterator[str]:
+        """Yield the notes for the user that follow from the first part; there may be none."""
         if not first.persons_known:
             yield _PERSONS_UNKNOWN
         if not first.clock.common:
@@ -121,8 +117,8 @@ class FcdTraffic(OpenedTraffic):
     def _late_notes(self) -> Iterator[str]:
         """Yield notes of the readers and the checks, and the number of windows cut off at gaps; some are empty."""
         yield from self._read_notes
-        yield self._agreement.note()
-        yield self._speeds.note(_UNITS)
+        yield self._agreement.make_note()
+        yield self._speeds.make_note(_UNITS)
         if self._gaps:
             yield (
                 f"{self._gaps} windows begin or end where the recording says nothing of their vehicle for longer than "
@@ -136,16 +132,15 @@ class FcdTraffic(OpenedTraffic):
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
 
-        Raises:
-            InputError: the recording is damaged, ends before the windows begin, has units that disagree or no vehicle
-                of the wanted types; or it was closed or already read.
+        InputError if the recording is damaged, ends before the windows begin, has units that disagree or no vehicle of
+        the wanted types; or if it was closed or already read.
         """
         parts, self._parts = self._parts, None
         if parts is None:
             raise InputError(f"{self._path}: this recording was closed or already read; open it again.")
         longest_s, own_clocks = _ROUNDED * self._longest_gap_s, self._own_clocks
         tracker = Tracker(self.rsus, longest_gap_s=longest_s, own_clocks=own_clocks, glimpsed=self._glimpsed)
-        recorded = _Recorded(self.rsus, self._types, self._info.step_s or 0.0, longest_s, own_clocks=own_clocks)
+        recorded = _RecordedVehicles(self.rsus, self._types, self._info.step_s or 0.0, longest_s, own_clocks=own_clocks)
         last_s = -math.inf
         for whole in parts:
             # as in SUMO, the last step begins before the end
@@ -154,7 +149,7 @@ class FcdTraffic(OpenedTraffic):
                 break
             last_s = float(part.time_s[-1])
             self._agreement.check(part)
-            frames = recorded.frames(part, self._begin_s)
+            frames = recorded.make_frames(part, self._begin_s)
             if frames is not None:
                 self.time_s = last_s
                 yield from self._count_faults(tracker.advance(frames, recorded))
@@ -172,16 +167,16 @@ class FcdTraffic(OpenedTraffic):
         self._info = dataclasses.replace(self._info, end_s=self.time_s)
 
     def _count_faults(self, events: list[CoverageEvent]) -> list[CoverageEvent]:
-        """Return ``events`` unchanged; count windows that begin or end at a gap, or contradict their speeds."""
+        """Return ``events`` as they are; count windows that begin or end at a gap, or contradict their speeds."""
         for event in events:
-            self._speeds.see(event)
+            self._speeds.count_window(event)
         windows = [event.window for event in events if isinstance(event, Left)]
         self._gaps += sum("gap" in (window.entry_cause, window.exit_cause) for window in windows)
         return events
 
 
-class _Recorded:
-    """Makes frames and infers causes; ``silences`` counts each vehicle's gaps with own clocks, else the recording's."""
+class _RecordedVehicles:
+    """Makes frames and infers causes; ``silences`` counts vehicles' gaps if they have own clocks, else all pauses."""
 
     def __init__(
         self, rsus: tuple[Rsu, ...], types: TypeFilter, step_s: float, longest_s: float, *, own_clocks: bool
@@ -193,21 +188,21 @@ class _Recorded:
         self.silences = 0
         self._steps = 0  # number of steps before the newest part
         # by number of the recorded id: time and step at which it was last seen, and number of its vehicle
-        self._seen_s, self._seen_step, self._is = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._seen_s, self._seen_step, self._last_vehicle = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._kinds: list[str] = []  # type of each vehicle when first seen, "" if unknown
         self._known: dict[tuple[int, str], int] = {}  # vehicles by id and type, for ids with several types
         self._names: dict[int, str] = {}  # names of vehicles whose id another vehicle had before
-        self._verdicts = Verdicts(types)
+        self._filter = VehicleFilter(types)
         self._time_s = math.nan
         self._step_s = step_s
         self._fastest_mps = 0.0
 
-    def frames(self, part: FcdPart, begin_s: float) -> Frames | None:
-        """Return the frames from ``begin_s`` (s) on, or None; far rows may be missing. Other methods use these rows."""
+    def make_frames(self, part: FcdPart, begin_s: float) -> Frames | None:
+        """Return a part's frames from ``begin_s`` (s) on, or None if it ends earlier; far rows may be left out."""
         self._part = part
         gaps_s = np.diff(part.time_s, prepend=self._time_s)
         resumed = self._find_pauses(part, np.flatnonzero(gaps_s > self._longest_s))
-        self._vehicle = vehicle = self._identify(part)
+        self._vehicle = vehicle = self._number_vehicles(part)
         self._time_s = float(part.time_s[-1])
         self.silences += 0 if self._own_clocks else int(resumed.sum())
         self._fastest_mps = max(self._fastest_mps, float(part.speed_mps.max(initial=0.0)))
@@ -215,10 +210,11 @@ class _Recorded:
         reach_m = float(largest_move_m(self._fastest_mps, min(longest_s, self._longest_s)))
         self._skipped = int(np.searchsorted(part.time_s, begin_s))
         rows = np.flatnonzero(part.step >= self._skipped)
-        near = self._near(part.x_m[rows], part.y_m[rows], reach_m)
+        near = self._find_near(part.x_m[rows], part.y_m[rows], reach_m)
         if not self._own_clocks:  # with own clocks no row of a vehicle may be skipped
             rows, near = rows[near], near[near]
-        self._rows = rows = rows[self._verdicts.of(vehicle[rows], lambda row: self._describe(int(rows[row])), near)]
+        self._rows = rows
+        self._rows = rows = rows[self._filter.select_rows(vehicle[rows], self._describe, near)]
         if self._skipped == len(part.time_s):
             return None
         return Frames(
@@ -233,9 +229,8 @@ class _Recorded:
         )
 
     def _find_pauses(self, part: FcdPart, steps: Integers) -> NDArray[np.bool_]:
-        """Return for each step of a part whether the recording paused before it; False outside ``steps``."""
-        # ``steps`` follow long gaps. With at most one vehicle before one and a different one after it, the road may
-        # have been empty
+        """Return for each step of a part whether the recording paused before it; ``steps``: those after long gaps."""
+        # with at most one vehicle before a gap and a different one after it, the road may have been empty
         resumed = np.zeros(len(part.time_s), dtype=np.bool_)
         for step in steps.tolist():
             last_s = float(part.time_s[step - 1]) if step else self._time_s
@@ -250,19 +245,21 @@ class _Recorded:
             resumed[step] = max(len(before), len(after)) > 1 or not before.isdisjoint(after)
         return resumed
 
-    def _identify(self, part: FcdPart) -> Integers:
-        """Return each row's vehicle number; mark new vehicles, and when and as which vehicle each id was last seen."""
+    def _number_vehicles(self, part: FcdPart) -> Integers:
+        """Return each row's vehicle number; record which rows are new, and when and as what each id was last seen."""
         self._new = np.zeros(len(part.vehicle), dtype=np.bool_)
-        order = by_vehicle(part.vehicle)
+        order = order_by_vehicle(part.vehicle)
         number, step = part.vehicle[order], part.step[order]
         time_s, step = part.time_s[step], step + self._steps
         self._steps += len(part.time_s)
         if not len(order):
             return order
-        missing = int(number[-1]) + 1 - len(self._is)
+        missing = int(number[-1]) + 1 - len(self._last_vehicle)
         if missing > 0:
             self._seen_s = np.append(self._seen_s, np.full(missing, -math.inf))
-            self._seen_step, self._is = (np.append(one, np.full(missing, -2)) for one in (self._seen_step, self._is))
+            unseen = np.full(missing, -2)
+            self._seen_step = np.append(self._seen_step, unseen)
+            self._last_vehicle = np.append(self._last_vehicle, unseen)
         first = np.r_[True, number[1:] != number[:-1]]
         last = np.roll(first, -1)
         before_s = np.where(first, self._seen_s[number], np.roll(time_s, 1))
@@ -270,20 +267,20 @@ class _Recorded:
         if not self._own_clocks:
             back |= step - np.where(first, self._seen_step[number], np.roll(step, 1)) > 1
         starts = np.flatnonzero(first | back)
-        found = self._is[number[starts]]
+        found = self._last_vehicle[number[starts]]
         for at in np.flatnonzero(back[starts]).tolist():
             row = int(order[starts[at]])
             same_id = at > 0 and number[starts[at]] == number[starts[at - 1]]
-            found[at] = self._vehicle_of(row, int(found[at - 1] if same_id else found[at]))
+            found[at] = self._find_vehicle(row, int(found[at - 1] if same_id else found[at]))
         is_vehicle = np.repeat(found, np.diff(starts, append=len(order)))
         self._seen_s[number[last]], self._seen_step[number[last]] = time_s[last], step[last]
-        self._is[number[last]] = is_vehicle[last]
+        self._last_vehicle[number[last]] = is_vehicle[last]
         vehicle = np.empty_like(is_vehicle)
         vehicle[order] = is_vehicle
         return vehicle
 
-    def _vehicle_of(self, row: int, before: int) -> int:
-        """Return a row's vehicle: ``before`` (its id's last, < 0: none) if types agree, else by id and type, or new."""
+    def _find_vehicle(self, row: int, before: int) -> int:
+        """Return a row's vehicle: ``before``, its id's last (< 0: none), if types agree; else by type, or a new one."""
         number, type_id = int(self._part.vehicle[row]), self._part.types[row] or ""
         known = "" if before < 0 else self._kinds[before]
         if before >= 0 and (not type_id or not known or type_id == known):
@@ -302,35 +299,32 @@ class _Recorded:
 
     def vehicle_id(self, row: int) -> str:
         """Return the id of a row's vehicle; with its type if the id first belonged to a vehicle of another type."""
-        return self._name(int(self._rows[row]))
+        at = int(self._rows[row])
+        return self._names.get(int(self._vehicle[at])) or str(self._part.ids[at])
 
     def vehicle_type(self, row: int) -> str:
-        """Return the type of a row's vehicle, empty if not recorded."""
+        """Return the type of a row's vehicle, empty if it is not recorded."""
         return self._part.types[int(self._rows[row])] or ""
 
     def edge(self, row: int) -> str:
-        """Return the edge of a row's lane, empty if not recorded."""
+        """Return the id of the edge of a row's lane, empty if no lane is recorded."""
         lane: str = self._part.lanes[int(self._rows[row])] or ""
         return lane.rpartition("_")[0]
 
     def appeared(self, row: int) -> EntryCause:
-        """Return ``departure`` for a new vehicle, else ``gap`` with own clocks and ``teleport`` with a common one."""
+        """Return ``departure`` if the row is its vehicle's first, else ``gap`` with own clocks, else ``teleport``."""
         if self._new[self._rows[row]]:
             return "departure"
         return "gap" if self._own_clocks else "teleport"
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
-        """Return ``teleport`` if the vehicle has a row elsewhere in the frame ``instant``, else ``arrival``."""
+        """Return ``teleport`` if the vehicle (number) has a row anywhere at index ``instant``, else ``arrival``."""
         at = self._skipped + instant
         present = slice(*np.searchsorted(self._part.step, (at, at + 1)))
         return "teleport" if (self._vehicle[present] == vehicle).any() else "arrival"
 
-    def _name(self, row: int) -> str:
-        """Return the id of the vehicle in a row of the part; see ``vehicle_id``."""
-        return self._names.get(int(self._vehicle[row])) or str(self._part.ids[row])
-
-    def _near(self, x_m: Floats, y_m: Floats, reach_m: float) -> NDArray[np.bool_]:
-        """Return for each position whether it is in a disc, or at most ``reach_m`` outside."""
+    def _find_near(self, x_m: Floats, y_m: Floats, reach_m: float) -> NDArray[np.bool_]:
+        """Return for each position (m) whether it is in an RSU's disc or at most ``reach_m`` outside one."""
         near = np.zeros(len(x_m), dtype=np.bool_)
         far = np.arange(len(x_m))
         for rsu in self._rsus:
@@ -340,11 +334,11 @@ class _Recorded:
         return near
 
     def _describe(self, row: int) -> tuple[str, str | None, None, None]:
-        """Return id, type (None if it has none), class and height (None) for a row; refuse a missing type if needed."""
-        type_id, name = self._part.types[row] or None, self._name(row)
-        if not type_id and not (self._types.by_default or self._types.takes_all):
+        """Return id, type (None if not recorded), None, None for a row; InputError if the filter needs a type."""
+        type_id, name = self.vehicle_type(row) or None, self.vehicle_id(row)
+        if not type_id and not (self._types.is_default or self._types.takes_all):
+            where = self._part.where[self._part.step[self._rows[row]]]
             raise InputError(
-                f"{self._part.where[self._part.step[row]]}: vehicle '{name}' has no type in this recording; "
-                "traffic.vehicle_types needs one."
+                f"{where}: vehicle '{name}' has no type in this recording; traffic.vehicle_types needs one."
             )
         return name, type_id, None, None

@@ -14,12 +14,13 @@ import csv
 import gzip
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -48,7 +49,7 @@ _LOOKED_AT = 100_000
 _UNREADABLE = "not a readable Parquet file"
 _LINE = "line"
 """Name of the column with each row's line number in a text file."""
-OF_ROWS = ("step", "ids", "x_m", "y_m", "speed_mps", "lanes", "types", "vehicle")
+ROW_COLUMNS = ("step", "ids", "x_m", "y_m", "speed_mps", "lanes", "types", "vehicle")
 """The columns of an ``FcdPart`` with one row for each vehicle and step."""
 
 
@@ -82,14 +83,14 @@ class FcdPart:
     clock: Clock = Clock(step_s=None, common=True)
 
     def between(self, first: int, end: int) -> FcdPart:
-        """Return the steps from index ``first`` up to, but not including, ``end``."""
+        """Return a part with the steps from index ``first`` up to, but not including, ``end``; it may have none."""
         rows = slice(*np.searchsorted(self.step, (first, end)))
-        of_rows = {name: getattr(self, name)[rows] for name in OF_ROWS}
-        of_rows["step"] = of_rows["step"] - first
-        return replace(self, time_s=self.time_s[first:end], where=self.where[first:end], **of_rows)
+        columns = {name: getattr(self, name)[rows] for name in ROW_COLUMNS}
+        columns["step"] = columns["step"] - first
+        return replace(self, time_s=self.time_s[first:end], where=self.where[first:end], **columns)
 
 
-def seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Parse a time (s): a number, ``nan``, ``inf``, or SUMO's ``[days:]hours:minutes:seconds``; else ValueError."""
     if found := re.fullmatch(r"(-?)(?:(\d+):)?(\d+):(\d+):(\d+\.?\d*)", text.strip()):
         days, hours, minutes = (int(part or 0) for part in found.groups()[1:4])
@@ -97,31 +98,23 @@ def seconds(text: str) -> float:
     return float(text)
 
 
-def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
+def read_csv(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
     """Yield the steps of a CSV recording, plain or gzipped, by time, with values as recorded; missing speeds are NaN.
 
-    Args:
-        path: the file.
-        columns: names of columns, by their keys in ``RECORDED``, where they are not SUMO's.
-        notes: a note on each deviation from SUMO's format is appended.
-
-    Raises:
-        InputError: a required column is missing or a row is malformed; if times ascend, steps before it come first.
-        OSError: the file is unreadable.
-        EOFError, zlib.error: its gzip stream is damaged or cut off.
+    ``columns`` is ``traffic.columns``: by key the table's names where they are not SUMO's, empty for a column not to be
+    read. A note on each deviation from SUMO's format is appended to ``notes``. InputError for a missing column or a
+    malformed row, after all steps before it if times ascend; OSError for an unreadable file; EOFError or zlib.error for
+    a damaged gzip stream.
     """
-    with (
-        gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
-        if path.suffix == ".gz"
-        else path.open(encoding="utf-8-sig", errors="replace", newline="")
-    ) as file:
+    opener: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
         header = file.readline().rstrip("\r\n")
         if "\0" in header:
             raise InputError(f"{path}: the text is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 OLD > NEW.")
         separator = max(";,\t", key=header.count)
         names = [name.strip() for name in next(csv.reader([header], delimiter=separator), [])]
-        wanted = _columns(path, names, columns)
-        batches = _csv_batches(path, csv.reader(file, delimiter=separator, skipinitialspace=True), names, wanted)
+        wanted = _find_columns(path, names, columns)
+        batches = _read_csv_batches(path, csv.reader(file, delimiter=separator, skipinitialspace=True), names, wanted)
         time = names.index(wanted["timestep_time"])
         rows = pl.scan_csv(
             path,
@@ -135,31 +128,27 @@ def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Itera
         )
         if separator != ",":
             batches = _replace_commas(batches, notes)
-        yield from _parts(path, wanted, batches if _in_order(rows, time) else _sort_by_time(path, batches, notes))
+        yield from _divide_into_parts(path, wanted, _sort_by_time(path, rows, time, batches, notes))
 
 
-def parquet_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a Parquet recording; arguments as in ``csv_parts``.
-
-    Raises:
-        InputError: as in ``csv_parts``; or the file is unreadable, or a column of numbers has another type.
-    """
+def read_parquet(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
+    """Yield the steps of a Parquet recording, as ``read_csv`` does; InputError also if it is unreadable."""
     table = pl.scan_parquet(path, glob=False)
     with damage_as_input_error(path, _UNREADABLE):
         schema = table.collect_schema()
-    wanted = _columns(path, schema.names(), columns)
+    wanted = _find_columns(path, schema.names(), columns)
     for name, column in wanted.items():
         if name in (*_REQUIRED, *_NUMBERS) and not (schema[column].is_numeric() or schema[column] == pl.String):
             raise InputError(
                 f"{path}: column '{column}' holds {schema[column]}; write numbers or text, times in seconds."
             )
-    batches = _parquet_batches(path, wanted)
-    in_order = _in_order(table, schema.names().index(wanted["timestep_time"]))
-    yield from _parts(path, wanted, batches if in_order else _sort_by_time(path, batches, notes))
+    time = schema.names().index(wanted["timestep_time"])
+    batches = _sort_by_time(path, table, time, _read_parquet_batches(path, wanted), notes)
+    yield from _divide_into_parts(path, wanted, batches)
 
 
-def _columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns to read, from SUMO's names to the table's; refuse a table that lacks one it must have."""
+def _find_columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> dict[str, str]:
+    """Return the table's names of the columns to read by SUMO's names; InputError if one that it needs is missing."""
     names = {ours: renamed.get(short, ours) for short, ours in RECORDED.items()}
     needed = [names[name] for name in _REQUIRED] + [name for name in renamed.values() if name]
     missing = [name for name in dict.fromkeys(needed) if name not in found]
@@ -172,8 +161,8 @@ def _columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> di
     return {ours: name for ours, name in names.items() if name in found}
 
 
-def _in_order(rows: pl.LazyFrame, time: int) -> bool:
-    """Return whether times (column ``time``) never fall in the first rows, except by rounding; True if unreadable."""
+def _is_sorted_by_time(rows: pl.LazyFrame, time: int) -> bool:
+    """Return whether times (column ``time``) of the first rows decrease by rounding at most; True if unreadable."""
     # in a table sorted by vehicle, times decrease where the second vehicle begins; a later decrease is refused later
     texts = pl.nth(time).cast(pl.String).str.strip_chars().str.replace(",", ".", literal=True)
     try:
@@ -186,7 +175,7 @@ def _in_order(rows: pl.LazyFrame, time: int) -> bool:
 
 
 def _replace_commas(batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
-    """Yield rows with decimal commas replaced by points; append one note if there are any."""
+    """Yield batches with points for decimal commas in numbers; append one note if there are any."""
     for rows in batches:
         pointed = rows.with_columns(
             pl.col(name).str.replace(r"^([^.,]*),([^.,]*)$", "$1.$2") for name in _NUMBERS if name in rows.columns
@@ -196,8 +185,13 @@ def _replace_commas(batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterat
         yield pointed
 
 
-def _sort_by_time(path: Path, batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
-    """Yield all rows sorted by time, in batches, equal times in their order; append a note, refuse bad numbers."""
+def _sort_by_time(
+    path: Path, table: pl.LazyFrame, time: int, batches: Iterator[pl.DataFrame], notes: list[str]
+) -> Iterator[pl.DataFrame]:
+    """Yield batches by time (column ``time``); if unsorted, read all first, append a note, InputError if malformed."""
+    if _is_sorted_by_time(table, time):
+        yield from batches
+        return
     notes.append("The recording is not in order of time; its rows were sorted in memory.")
     whole = []
     for batch in batches:
@@ -208,8 +202,8 @@ def _sort_by_time(path: Path, batches: Iterator[pl.DataFrame], notes: list[str])
     yield from pl.concat(whole).sort("timestep_time", maintain_order=True).iter_slices(_BATCH_ROWS)
 
 
-def _csv_batches(path: Path, rows: Any, names: list[str], wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """Yield the wanted columns as text under SUMO's names, with line numbers; raise a fault after earlier rows."""
+def _read_csv_batches(path: Path, rows: Any, names: list[str], wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    """Yield the wanted columns as text under SUMO's names, with line numbers; InputError after the rows before it."""
     fault: InputError | None = None
     cells = itemgetter(*map(names.index, wanted.values()))
     schema = {_LINE: pl.Int64(), **dict.fromkeys(wanted, pl.String())}
@@ -236,8 +230,8 @@ def _csv_batches(path: Path, rows: Any, names: list[str], wanted: Mapping[str, s
         raise fault
 
 
-def _parquet_batches(path: Path, wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """Yield the wanted columns under SUMO's names; a Parquet file has no line numbers, so they are null."""
+def _read_parquet_batches(path: Path, wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    """Yield the wanted columns under SUMO's names, with null for line numbers; InputError if unreadable."""
     table = pl.scan_parquet(path, glob=False).select(
         pl.lit(None, pl.Int64).alias(_LINE),
         *(
@@ -255,26 +249,26 @@ def _parquet_batches(path: Path, wanted: Mapping[str, str]) -> Iterator[pl.DataF
         offset += batch.height
 
 
-def _parts(path: Path, names: Mapping[str, str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdPart]:
-    """Yield the complete steps of batches of rows, then raise a fault; refuse a table with persons only."""
+def _divide_into_parts(path: Path, names: Mapping[str, str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdPart]:
+    """Yield the complete steps of batches; then InputError for a bad number, or for a table with persons only."""
     kept = left_out = False
     rest: pl.DataFrame | None = None
     # a step without vehicles is one row without an id; before SUMO 1.28 rows of persons have no vehicle id either
     named = pl.col("vehicle_id").fill_null("") != ""
     for batch in batches:
         rows, fault = _parse_numbers(path, batch)
-        rows = rows.with_columns(vehicle=named & ~_is_person(names), person=named & _is_person(names))
+        rows = rows.with_columns(vehicle=named & ~_detect_persons(names), person=named & _detect_persons(names))
         kept, left_out = kept or rows["vehicle"].any(), left_out or rows["person"].any()
         rows = rows if rest is None else pl.concat((rest, rows))
         time_s = rows["timestep_time"].to_numpy()
         starts = np.flatnonzero(np.r_[True, time_s[1:] != time_s[:-1]][: rows.height]).tolist()
         if len(starts) > 1:  # the last step may continue in the next batch
-            yield _part(path, rows[: starts[-1]], starts[:-1], names)
+            yield _make_part(path, rows[: starts[-1]], starts[:-1], names)
         rest = rows[starts[-1] :] if starts else None
         if fault is not None:
             raise fault
     if rest is not None:
-        yield _part(path, rest, [0], names)
+        yield _make_part(path, rest, [0], names)
     if left_out and not kept:
         raise InputError(
             f"{path}: no row has a lane: either only persons and containers were recorded, or SUMO ran with "
@@ -283,7 +277,7 @@ def _parts(path: Path, names: Mapping[str, str], batches: Iterator[pl.DataFrame]
 
 
 def _parse_numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputError | None]:
-    """Convert texts to numbers (NaN if missing); return the rows before the first fault, and that fault or None."""
+    """Return rows with texts as numbers (NaN if missing) up to the first bad number, and the error for it or None."""
     first, fault = rows.height, None
     numbers = rows
     for name in _NUMBERS:
@@ -300,7 +294,7 @@ def _parse_numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputE
                 wrong = (values.is_null() & odd).arg_true()
                 if len(wrong) and wrong[0] < first:
                     first = wrong[0]
-                    where = _where(path, rows[_LINE][first])
+                    where = _format_position(path, rows[_LINE][first])
                     commas = "; write it without commas" if "," in rows[name][first] else ""
                     fault = InputError(f"{where}: {name} '{rows[name][first]}' is not a number{commas}.")
         numbers = numbers.with_columns(values)
@@ -308,23 +302,21 @@ def _parse_numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputE
 
 
 def _parse_times(texts: pl.Series) -> pl.Series:
-    """Convert texts to times (s), null for malformed ones."""
-    found: dict[str, float | None] = {}
+    """Return texts as times (s), with null for malformed and missing ones."""
+    found: dict[str, float] = {}
     for text in texts.unique():
-        try:
-            found[text] = seconds(text)
-        except ValueError:
-            found[text] = None
-    return texts.replace_strict(found, return_dtype=pl.Float64)
+        with suppress(ValueError):
+            found[text] = parse_seconds(text)
+    return texts.replace_strict(found, default=None, return_dtype=pl.Float64)
 
 
-def _where(path: Path, line: int | None) -> str:
+def _format_position(path: Path, line: int | None) -> str:
     """Return ``path:line`` for messages; the path alone if the line is unknown."""
     return str(path) if line is None else f"{path}:{line}"
 
 
-def _is_person(names: Mapping[str, str]) -> pl.Expr:
-    """Return an expression for whether a row is a person or container."""
+def _detect_persons(names: Mapping[str, str]) -> pl.Expr:
+    """Return an expression for whether a row is a person or container; false for all if the columns do not tell."""
     laneless = pl.col("vehicle_lane").fill_null("") == "" if "vehicle_lane" in names else pl.lit(value=True)
     if "vehicle_edge" in names:
         return laneless & (pl.col("vehicle_edge").fill_null("") != "")
@@ -335,15 +327,15 @@ def _is_person(names: Mapping[str, str]) -> pl.Expr:
     return pl.lit(value=False)
 
 
-def _part(path: Path, rows: pl.DataFrame, starts: list[int], names: Mapping[str, str]) -> FcdPart:
-    """Return rows as one part; ``starts`` are the row indices at which its steps begin. Rows of persons are dropped."""
+def _make_part(path: Path, rows: pl.DataFrame, starts: list[int], names: Mapping[str, str]) -> FcdPart:
+    """Return rows, without persons, as one part; ``starts`` are the row indices at which its steps begin."""
     step = np.repeat(np.arange(len(starts)), np.diff([*starts, rows.height]))
     found = rows.filter("vehicle")
     x_m, y_m, speed_mps = (found[name].to_numpy() for name in _NUMBERS[1:])
     unknown = [None] * found.height
     return FcdPart(
         time_s=rows["timestep_time"].to_numpy()[starts],
-        where=[_where(path, line) for line in rows[_LINE].gather(starts)],
+        where=[_format_position(path, line) for line in rows[_LINE].gather(starts)],
         step=step[rows["vehicle"].to_numpy()],
         ids=found["vehicle_id"].to_list(),
         x_m=x_m,

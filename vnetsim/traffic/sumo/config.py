@@ -13,20 +13,19 @@ from vnetsim.xml_files import EntitiesError, Start, XmlFile
 
 
 def is_true(value: str) -> bool:
-    """Return whether SUMO reads an option's value as true."""
+    """Return whether SUMO reads the text of an option's value as true."""
     return value.lower() in {"1", "yes", "true", "on", "x", "t"}
 
 
 def options_of(config: Path) -> dict[str, str]:
     """Return a configuration's options as texts by name, up to its first fault; EntitiesError if it declares entities.
 
-    As in SUMO, the value is an attribute ``value`` or ``v``, or the element's text.
+    As in SUMO, the value is an attribute ``value`` or ``v``, or the element's text. A missing file has no options.
     """
     options: dict[str, str] = {}
     open_elements: list[str] = []
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
-        """Store an element's attribute ``value`` or ``v`` as the option of its name."""
         open_elements.append(name)
         value = attributes.get("value", attributes.get("v"))
         if value is not None:
@@ -46,7 +45,7 @@ _DRIVEN = ("vehicle", "trip", "flow")
 
 
 def _listed_files(config: Path, keys: Iterable[str]) -> Iterator[Path]:
-    """Yield the existing files that options of a configuration list."""
+    """Yield the files that a configuration lists as values of the options ``keys``; those that exist."""
     options = options_of(config)
     for key in keys:
         for name in filter(None, map(str.strip, options.get(key, "").split(","))):
@@ -54,8 +53,8 @@ def _listed_files(config: Path, keys: Iterable[str]) -> Iterator[Path]:
                 yield file
 
 
-def driven_types(config: Path) -> set[str] | None:
-    """Return the vType ids of a configuration's vehicles; None if a file includes another one, which is not read."""
+def _find_vehicle_types(config: Path) -> set[str] | None:
+    """Return the vType ids of a configuration's vehicles; None if unknown, because a file includes another one."""
     driven, distributions, inside, whole = set[str](), set[str](), False, True
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
@@ -79,7 +78,7 @@ def driven_types(config: Path) -> set[str] | None:
     return driven - distributions if whole else None
 
 
-def building_files(config: Path) -> list[Path]:
+def _find_building_files(config: Path) -> list[Path]:
     """Return the additional files of a configuration that contain polygons of buildings."""
     found: dict[Path, None] = {}
     for file in _listed_files(config, _ADDITIONAL):
@@ -109,15 +108,12 @@ def check_scenario_files(experiment: Experiment) -> Experiment:
     """Check a SUMO experiment, whose scenario is an absolute path, against its files; return it, perhaps changed.
 
     With ``radio.state = "polygons"`` and no file, ``radio.file`` becomes the additional file with buildings: a replay,
-    which has no additional files, then uses it too.
-
-    Raises:
-        InputError: no vehicle has a type in ``compute.by_type``; or ``radio`` needs buildings, and not exactly one
-            additional file has them.
+    which has no additional files, then uses it too. InputError if ``compute.by_type`` names a type that no vehicle has,
+    or ``radio`` needs buildings and not exactly one additional file has them.
     """
     config = Path(experiment.scenario)
     named = experiment.compute.by_type
-    driven = driven_types(config) if named else None
+    driven = _find_vehicle_types(config) if named else None
     if driven is not None and (undriven := named.keys() - driven):
         raise InputError(
             f"compute.by_type: nobody in {config} is of vehicle type '{min(undriven)}'; there are "
@@ -127,7 +123,7 @@ def check_scenario_files(experiment: Experiment) -> Experiment:
     asked = radio.get("name", RADIO_MODELS.default), radio.get("state"), radio.get("file", "")
     if asked != ("tr37885", "polygons", ""):
         return experiment
-    found = building_files(config)
+    found = _find_building_files(config)
     if len(found) != 1:
         what = f"{len(found)} of its additional files have" if found else "none of its additional files has"
         raise InputError(
@@ -140,14 +136,14 @@ def check_scenario_files(experiment: Experiment) -> Experiment:
 def read_leniently(
     path: Path, start: Start, *, end: Callable[[str], object] | None = None, text: Callable[[str], None] | None = None
 ) -> None:
-    """Read an XML file up to its first fault; see ``XmlFile``. EntitiesError for entities, which SUMO would expand."""
+    """Read an XML file up to its first fault, which is ignored; EntitiesError for entities. See ``XmlFile``."""
     with _ignore_faults():
         XmlFile(path, start, end=end, text=text).read()
 
 
 @contextmanager
 def _ignore_faults() -> Iterator[None]:
-    """Ignore InputError in the block, except for EntitiesError."""
+    """Context that ends quietly at an InputError in its block, except EntitiesError."""
     try:
         yield
     except InputError as error:
@@ -156,14 +152,16 @@ def _ignore_faults() -> Iterator[None]:
 
 
 def refuse_entities(config: Path) -> None:
-    """Refuse, with EntitiesError, a scenario with a file that declares XML entities; included files are not checked."""
+    """Raise EntitiesError for a scenario with a file that declares XML entities; included files are not checked."""
     for file in _listed_files(config, options_of(config)):
-        elements: list[str] = []  # entities are declared before the first element
-
-        def start(name: str, _: Mapping[str, str], elements: list[str] = elements) -> None:
-            elements.append(name)
-
         with _ignore_faults():
-            for _ in XmlFile(file, start).pieces():
-                if elements:
-                    break
+            read_first_element(file)  # entities are declared before it
+
+
+def read_first_element(path: Path) -> str:
+    """Return the name of an XML file's first element; InputError if the file is damaged at its beginning."""
+    elements: list[str] = []
+    for _ in XmlFile(path, lambda name, _: elements.append(name)).pieces():
+        if elements:
+            break
+    return elements[0] if elements else ""

@@ -19,7 +19,7 @@ from typing import IO, cast
 
 from vnetsim.traffic.sumo.config import is_true, options_of, read_leniently
 from vnetsim.traffic.sumo.outputs import SumoOutputs
-from vnetsim.traffic.sumo.session import QUIET, binary, environment, without
+from vnetsim.traffic.sumo.session import QUIET, binary, drop_option, environment
 from vnetsim.user_cache import cache_folder, read_cached, write_cached
 
 _COUNTS = "vnetsim_counts.xml"
@@ -34,21 +34,15 @@ _CHUNK, _LONGEST_ELEMENT = 1 << 20, 1 << 12
 
 
 def count_leaving(config: Path, options: Sequence[str], until_s: float, version: str) -> dict[str, int]:
-    """Return how often vehicles leave each edge at its end until ``until_s``, counted by SUMO or read from the cache.
+    """Return by edge how often vehicles leave it at its end until ``until_s``; empty if SUMO fails.
 
-    Args:
-        config: the ``.sumocfg``.
-        options: SUMO's options from the user's settings.
-        until_s: end of the count on the scenario's clock (s).
-        version: SUMO's version, part of the cache's key.
-
-    Returns:
-        the counts by edge; empty if SUMO fails.
+    The counts are read from the cache, or SUMO counts and they are cached. ``until_s`` is on the scenario's clock (s).
+    ``options`` are SUMO's from the user's settings, and ``version`` is SUMO's version, part of the cache's key.
     """
-    options = (*without(options, "--end"), "--end", f"{until_s:.15g}")
+    options = (*drop_option(options, "--end"), "--end", f"{until_s:.15g}")
     path = None
     with suppress(OSError, EOFError, zlib.error, RuntimeError):  # SUMO names the unreadable file; a user without a home
-        if key := _key(config, options, version):
+        if key := _cache_key(config, options, version):
             path = cache_folder("counts") / key
     if path is not None and (stored := read_cached(path)) is not None:
         counts: dict[str, int] = json.loads(bytes(stored))
@@ -60,8 +54,8 @@ def count_leaving(config: Path, options: Sequence[str], until_s: float, version:
     return counts
 
 
-def _key(config: Path, options: Sequence[str], version: str) -> str | None:
-    """Return the name of a count in the cache; None if not all files are known, or each run has other traffic."""
+def _cache_key(config: Path, options: Sequence[str], version: str) -> str | None:
+    """Return the name of a count in the cache; None if the traffic is random or paths contain variables."""
     named = options_of(config)
     seeded = "--seed" in options or not is_true(named.get("random", ""))
     if not seeded or any("$" in value for value in named.values()):  # paths may contain environment variables
@@ -77,14 +71,14 @@ def _key(config: Path, options: Sequence[str], version: str) -> str | None:
         if path in seen or len(path.name) > 255 or not path.is_file():
             continue
         seen.add(path)
-        digest, names = _read(path)
+        digest, names = _digest_file(path)
         found.update(repr((path.name, digest)).encode())
         waiting += [path.parent / name for name in sorted(names)]
     return found.hexdigest()
 
 
-def _read(path: Path) -> tuple[str, set[str]]:
-    """Return the digest of a file, and the texts in it that may be names of other input files."""
+def _digest_file(path: Path) -> tuple[str, set[str]]:
+    """Return a file's SHA-256 (hex), and the texts in it that may be names of other input files."""
     digest, names, rest = hashlib.sha256(), set[bytes](), b""
     with cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -99,7 +93,7 @@ def _read(path: Path) -> tuple[str, set[str]]:
 
 
 def _run(config: Path, options: Sequence[str]) -> dict[str, int]:
-    """Return the counts of a run of SUMO; empty if it fails."""
+    """Run SUMO, at most 600 s, and return by edge how many vehicles left it; empty if SUMO fails."""
     outputs = SumoOutputs(config, None)
     counts = outputs.folder / _COUNTS
     command = [
@@ -119,7 +113,7 @@ def _run(config: Path, options: Sequence[str]) -> dict[str, int]:
 
 
 def _read_leaving_counts(path: Path) -> dict[str, int]:
-    """Return the number of vehicles that left each edge by driving onto the next, summed over the file's intervals."""
+    """Return by edge how many vehicles left it by driving onto the next, summed over the file's intervals."""
     counts: dict[str, int] = {}
 
     def start(element: str, attributes: Mapping[str, str]) -> None:

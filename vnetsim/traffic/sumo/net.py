@@ -20,12 +20,8 @@ from vnetsim.traffic.sumo.counts import count_leaving
 from vnetsim.traffic.vehicle_types import NOT_MOTOR
 
 # constants of TraCI, copied because importing traci takes time
-LANES = 0xA3
-VEHICLES = 0xA4
-SPEED = 0x40
-MAX_SPEED = 0x41
-POSITION = 0x42
-SHAPE = 0x4E
+LANES, VEHICLES = 0xA3, 0xA4
+SPEED, MAX_SPEED, POSITION, SHAPE = 0x40, 0x41, 0x42, 0x4E
 
 _FRAME = "vnetsim.frame"
 _SHARED = "vnetsim.shared"
@@ -47,7 +43,7 @@ class SumoNet:
 
     @cached_property
     def longest_jump_m(self) -> float:
-        """Largest distance (m) that a vehicle crosses a junction within no time; 0 if the net has internal lanes."""
+        """Longest way (m) over a junction, driven in no time if the net has no internal lanes; 0 if it has them."""
         if any(lane.startswith(":") for lane in self.api.lane.getIDList()):
             return 0.0
         shapes = [np.array(self.api.junction.getShape(name)) for name in self._junctions]
@@ -59,7 +55,7 @@ class SumoNet:
         return [junction for junction in self.api.junction.getIDList() if not junction.startswith(":")]
 
     def junction_ids(self) -> Sequence[str]:
-        """Return the junctions, without the internal ones."""
+        """Return the ids of the junctions, without the internal ones."""
         return self._junctions
 
     def junction_position(self, junction_id: str) -> tuple[float, float]:
@@ -75,9 +71,8 @@ class SumoNet:
             return None
         (west_m, south_m), (east_m, north_m) = self.api.simulation.getNetBoundary()
         inside = west_m - BESIDE_M <= x_m <= east_m + BESIDE_M and south_m - BESIDE_M <= y_m <= north_m + BESIDE_M
-        return (
-            (x_m, y_m) if inside and (x_m, y_m) != (longitude, latitude) else None
-        )  # SUMO's answer if the place is unknown
+        # SUMO answers with the same numbers if it does not know the net's place
+        return (x_m, y_m) if inside and (x_m, y_m) != (longitude, latitude) else None
 
     def rsu_pois(self) -> Sequence[Poi]:
         """Return the points of interest of type ``rsu``, sorted by id."""
@@ -96,43 +91,34 @@ class SumoNet:
         ]
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return the junctions with traffic lights by name, or those with most vehicles in a run of SUMO first."""
-        incoming_lanes = self._signalised()
-        if not busiest_first:
-            return sorted(incoming_lanes)
-        passes = self._count_passes(incoming_lanes)
-        return sorted(incoming_lanes, key=lambda name: (-passes[name], -len(incoming_lanes[name]), name))
+        """Return ids of junctions with traffic lights, by name or, after a counting run of SUMO, the busiest first."""
+        incoming_lanes = self._find_signalised()
+        return list(self._count_passes(incoming_lanes)) if busiest_first else sorted(incoming_lanes)
 
     def busiest_junction(self) -> tuple[str, str]:
-        """Return the busiest signalised junction, and in words why it was chosen.
+        """Return the id of the busiest signalised junction, and in words why it was chosen.
 
         It is the one with most vehicles in a run of SUMO over the beginning of the scenario, or else with most incoming
-        lanes. In a net without traffic lights all junctions are considered.
-
-        Raises:
-            InputError: the net has no junction.
+        lanes. In a net without traffic lights all junctions are considered; InputError if there is none.
         """
-        incoming_lanes = self._signalised()
+        incoming_lanes = self._find_signalised()
         kind = "signalised junction"
         if not incoming_lanes:
             kind = "junction (none is signalised)"
             for edge in self.api.edge.getIDList():
                 if not edge.startswith(":"):
-                    lanes = {f"{edge}_{index}" for index in range(self.api.edge.getLaneNumber(edge))}
-                    incoming_lanes.setdefault(self.api.edge.getToJunction(edge), set()).update(lanes)
+                    lane_ids = {f"{edge}_{index}" for index in range(self.api.edge.getLaneNumber(edge))}
+                    incoming_lanes.setdefault(self.api.edge.getToJunction(edge), set()).update(lane_ids)
         if not incoming_lanes:
             raise InputError("The net has no junction to place an RSU at; name a position with --rsu x,y.")
         if len(incoming_lanes) == 1:
             return next(iter(incoming_lanes)), f"the only {kind}"
-        passes = self._count_passes(incoming_lanes)
-        busiest = min(incoming_lanes, key=lambda name: (-passes[name], -len(incoming_lanes[name]), name))
-        if not passes[busiest]:
-            return (
-                busiest,
-                f"the {kind} with most incoming lanes ({len(incoming_lanes[busiest])}; no vehicle was counted)",
-            )
+        busiest, passes = next(iter(self._count_passes(incoming_lanes).items()))
+        if not passes:
+            lanes = len(incoming_lanes[busiest])
+            return busiest, f"the {kind} with most incoming lanes ({lanes}; no vehicle was counted)"
         return busiest, (
-            f"the {kind} into which vehicles drive most often ({passes[busiest]} times in the first "
+            f"the {kind} into which vehicles drive most often ({passes} times in the first "
             f"{self._counting_s:g} s, counted in a run of SUMO beforehand)"
         )
 
@@ -143,8 +129,8 @@ class SumoNet:
         end_s: float = simulation.getEndTime()
         return _LONGEST_S if end_s < 0 else min(_LONGEST_S, end_s - simulation.getTime())
 
-    def _signalised(self) -> dict[str, set[str]]:
-        """Return the controlled incoming lanes by junction, without lanes that no motor vehicle may use."""
+    def _find_signalised(self) -> dict[str, set[str]]:
+        """Return the lanes (ids) into junctions with traffic lights, by junction, except those closed to motors."""
         incoming_lanes: dict[str, set[str]] = {}
         for light in self.api.trafficlight.getIDList():
             for lane in set(self.api.trafficlight.getControlledLanes(light)):
@@ -156,19 +142,20 @@ class SumoNet:
         return incoming_lanes
 
     def _count_passes(self, incoming_lanes: Mapping[str, set[str]]) -> dict[str, int]:
-        """Return how often vehicles drive into each junction in the first ``_counting_s``; all 0 if SUMO fails."""
+        """Run SUMO; return by junction how often vehicles drive into it, the busiest first; all 0 if SUMO fails."""
         if self.progress is not None:
             self.progress.stage("searching for the busiest junction")
         until_s = self.api.simulation.getTime() + self._counting_s
         left = count_leaving(self.config, self.options, until_s, self.api.getVersion()[1])
-        return {
+        passes = {
             junction: sum(left.get(edge, 0) for edge in {lane.rpartition("_")[0] for lane in lanes})
             for junction, lanes in incoming_lanes.items()
         }
+        return dict(sorted(passes.items(), key=lambda item: (-item[1], -len(incoming_lanes[item[0]]), item[0])))
 
 
-def anchors(api: Any, rsus: Sequence[Rsu]) -> list[str]:
-    """Return the id of each RSU's POI, around which SUMO reports vehicles; add missing POIs to SUMO."""
+def add_rsu_pois(api: Any, rsus: Sequence[Rsu]) -> list[str]:
+    """Add a POI at each RSU to SUMO, unless it is there, and return the ids of these POIs in order of ``rsus``."""
     there = set(api.poi.getIDList())
     names = [f"vnetsim.coverage.rsu.{index}" for index in range(len(rsus))]
     for name, rsu in zip(names, rsus, strict=True):
@@ -178,11 +165,11 @@ def anchors(api: Any, rsus: Sequence[Rsu]) -> list[str]:
 
 
 def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[str, float]]) -> tuple[str, float] | None:
-    """Return POI and radius (m) of one circle around all RSUs' circles, and add the POI to SUMO.
+    """Add a POI to SUMO; return it and the radius (m) of one circle around all RSUs' circles, or None.
 
-    SUMO reports a vehicle once for every circle that contains it. So one large circle is better if it contains fewer
-    lanes than the RSUs' circles, with lanes in several circles counted several times. Returns None if it does not, or
-    if there is one RSU.
+    ``places`` are POI and radius (m) of each RSU's circle. SUMO reports a vehicle once for every circle that contains
+    it. So one large circle is better only if it contains fewer lanes than the RSUs' circles, with lanes in several
+    circles counted several times. If it is not better, or there is one RSU, the result is None.
     """
     if len(rsus) == 1:
         return None
@@ -194,40 +181,39 @@ def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[str, floa
         api.poi.add(_SHARED, x_m, y_m, (0, 0, 0, 0))
     # one metre more because SUMO may round
     shared = _SHARED, 1.0 + max(math.hypot(x - x_m, y - y_m) + r for x, y, r in circles)
-    fewer = len(_lanes(api, *shared, MAX_SPEED)) < sum(len(_lanes(api, *place, MAX_SPEED)) for place in places)
-    return shared if fewer else None
+    in_shared, *in_circles = (len(_query_lanes(api, *place, MAX_SPEED)) for place in (shared, *places))
+    return shared if in_shared < sum(in_circles) else None
 
 
-def _lanes(api: Any, place: str, radius_m: float, *variables: int) -> dict[str, Any]:
-    """Return SUMO's values for the lanes around a POI, by id and variable; ``variables`` must include ``MAX_SPEED``."""
+def _query_lanes(api: Any, place: str, radius_m: float, *variables: int) -> dict[str, Any]:
+    """Return values of the lanes around a POI, by lane id and TraCI variable; include ``MAX_SPEED`` in these."""
     api.poi.subscribeContext(place, LANES, radius_m, variables)
     found = api.poi.getContextSubscriptionResults(place) or {}
     api.poi.unsubscribeContext(place, LANES, radius_m)
     return {name: values for name, values in found.items() if MAX_SPEED in values}
 
 
-def surroundings(api: Any, place: str, rsu: Rsu) -> tuple[dict[str, Floats], float]:
-    """Return lanes around an RSU as polylines (points, 2) in m by id, and the highest speed on them (m/s).
+def find_lanes_around(api: Any, place: str, rsu: Rsu) -> tuple[dict[str, Floats], float]:
+    """Return lanes around an RSU, polylines (points, 2) in m by id, and the highest speed on them (m/s; 0 if none).
 
-    The speed is twice the highest limit, because a vehicle's speed factor is at most
-    2 by default; 0 without lanes. The types are not queried: for a type distribution SUMO answers with a random draw,
-    which would change the traffic.
+    ``place`` is the id of the RSU's POI. The speed is twice the highest limit, because a vehicle's speed factor is at
+    most 2 by default. The types are not queried: SUMO would draw from a type distribution, which changes the traffic.
     """
-    found = _lanes(api, place, near_m(rsu), MAX_SPEED, SHAPE)
-    return _shapes(found), _SPEED_FACTOR * max((one[MAX_SPEED] for one in found.values()), default=0.0)
+    found = _query_lanes(api, place, near_m(rsu), MAX_SPEED, SHAPE)
+    return _to_polylines(found), _SPEED_FACTOR * max((one[MAX_SPEED] for one in found.values()), default=0.0)
 
 
-def _shapes(lanes: Mapping[str, Any]) -> dict[str, Floats]:
-    """Return lanes of ``_lanes`` as polylines (points, 2) in m by id, in order of ids."""
+def _to_polylines(lanes: Mapping[str, Any]) -> dict[str, Floats]:
+    """Return the shapes of lanes that ``_query_lanes`` found: polylines (points, 2) in m by id, sorted by id."""
     return {name: np.array([point[:2] for point in lanes[name][SHAPE]], dtype=np.float64) for name in sorted(lanes)}
 
 
 def lanes_for_maps(
     api: Any, rsus: Sequence[Rsu], near: Mapping[str, Floats]
 ) -> tuple[tuple[Floats, ...], tuple[str, ...]]:
-    """Return the lanes for maps, those ``near`` the RSUs first, and notes; see ``map_lanes``. Adds a POI to SUMO."""
+    """Return the lanes for maps, polylines in m, ``near`` ones first, and notes for users; adds a POI to SUMO."""
     x_m, y_m, half_x, half_y = map_frame(rsus)
     if _FRAME not in api.poi.getIDList():
         api.poi.add(_FRAME, x_m, y_m, (0, 0, 0, 0))
-    found = _shapes(_lanes(api, _FRAME, math.hypot(half_x, half_y), MAX_SPEED, SHAPE))
+    found = _to_polylines(_query_lanes(api, _FRAME, math.hypot(half_x, half_y), MAX_SPEED, SHAPE))
     return map_lanes({**near, **found}, rsus)

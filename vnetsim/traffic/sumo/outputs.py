@@ -32,12 +32,8 @@ class SumoOutputs:
     """The folder for the outputs of one scenario, and the options that redirect them.
 
     ``folder`` may exist, as in a resumed run: SUMO overwrites its files, others stay. With None a temporary folder is
-    used, which ``close`` removes.
-
-    Raises:
-        InputError: the folder is a file or contains a symbolic link, or the scenario makes SUMO write a file instead of
-            simulating.
-        RunError: the folder cannot be made.
+    used, which ``close`` removes. InputError if the folder is a file or contains a symbolic link, or the scenario makes
+    SUMO write a file instead of simulating; RunError if the folder cannot be made.
     """
 
     def __init__(self, config: Path, folder: Path | None) -> None:
@@ -45,7 +41,7 @@ class SumoOutputs:
         self._options = options_of(config)
         for name in sorted(_NO_SIMULATION & self._options.keys()):
             raise InputError(f"{config}: option '{name}' has SUMO write a file in place of simulating; remove it.")
-        self._kept = folder is not None
+        self._is_kept = folder is not None
         if folder is None:
             self._scratch = tempfile.TemporaryDirectory(prefix="vnetsim-")
             folder = Path(self._scratch.name) / "sumo"
@@ -66,31 +62,32 @@ class SumoOutputs:
         self._root = f"{_UP}{shown.lstrip('/')}/"
 
     def options(self, number: int = 1) -> tuple[str, ...]:
-        """Return the options with which SUMO writes files of the ``number``-th pass (from one) into ``folder``."""
-        own = _without_slashes(self._options.get("output-prefix", ""))
+        """Return SUMO's options that redirect its files of pass ``number`` (from 1) into ``folder``."""
+        # slashes of the scenario's own prefix and suffix would lead to other folders
+        own = self._options.get("output-prefix", "").replace("/", "_")
         passed = f"pass{number}_" if number > 1 else ""
         options = ["--output-prefix", f"{self._root}{passed}{own}"]
         if "/" in self._options.get("output-suffix", ""):
-            options += ["--output-suffix", _without_slashes(self._options["output-suffix"])]
+            options += ["--output-suffix", self._options["output-suffix"].replace("/", "_")]
         for name, option in _IGNORE_PREFIX.items():
             if self._options.get(name, "") not in NOWHERE:
                 options += [f"--{option}", str(self.folder / f"{passed}{own}{Path(self._options[name]).name}")]
         return tuple(options)
 
     def clean_message(self, message: str) -> str:
-        """Return a message of SUMO with the paths of outputs as the scenario writes them."""
+        """Return a message of SUMO with the paths of output files as the scenario names them."""
         return message.replace(self._root, "")
 
-    def note(self) -> str:
+    def make_note(self) -> str:
         """Return a note for the user on where SUMO's outputs are; empty if there are none so far."""
         with suppress(OSError):
             if any(self.folder.iterdir()):
-                where = f"go to {self.folder}" if self._kept else "go to a temporary folder and are discarded"
+                where = f"go to {self.folder}" if self._is_kept else "go to a temporary folder and are discarded"
                 return f"Files that the scenario has SUMO write {where}."
         return ""
 
     def close(self) -> None:
-        """Remove temporary files, and the folder if it is empty."""
+        """Remove temporary files, and the folder if it is empty; may be called twice."""
         with suppress(OSError):
             self.folder.rmdir()
         if self._scratch is not None:
@@ -99,14 +96,9 @@ class SumoOutputs:
 
 
 def _refuse_links_and_files(folder: Path) -> None:
-    """Refuse symbolic links, which would lead SUMO's outputs out of the folder, and a file in its place."""
+    """Raise InputError for symbolic links, which would lead SUMO out of the folder, or a file in its place."""
     for path in (folder, *(folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ())):
         if path.is_symlink():
             raise InputError(f"{path}: a symbolic link; vnetsim has SUMO write nothing through it. Remove it.")
     if not folder.is_dir():
         raise InputError(f"{folder}: a file, where the folder of SUMO's outputs is to be. Take it away.")
-
-
-def _without_slashes(prefix: str) -> str:
-    """Return a scenario's own prefix or suffix without slashes, which would lead to other folders."""
-    return prefix.replace("/", "_")

@@ -39,12 +39,9 @@ EXIT_S = 10.0
 class SumoSession:
     """A running SUMO; ``api`` has the modules ``simulation``, ``vehicle``, ``junction``, ... of TraCI.
 
-    ``options`` follow from the user's settings. ``outputs`` redirect output files and are not part of ``command``;
-    ``clean_message`` removes their paths from SUMO's messages.
-
-    Raises:
-        InputError: SUMO refuses the scenario; the message has SUMO's reason.
-        RunError: SUMO cannot be started.
+    ``options`` follow from the user's settings. ``outputs`` are options that redirect output files and are not part of
+    ``command``; ``clean_message`` removes their paths from SUMO's messages. InputError with SUMO's reason if SUMO
+    refuses the scenario; RunError if SUMO cannot be started.
     """
 
     def __init__(
@@ -60,35 +57,36 @@ class SumoSession:
         self._outputs = tuple(outputs)
         self._clean_message = clean_message
         self.command = ("sumo-gui" if gui else "sumo", "-c", str(config), *QUIET, *options)
-        if gui:
-            self.command = (*self.command, "--start", "true", "--quit-on-end", "true")
+        self.command += ("--start", "true", "--quit-on-end", "true") if gui else ()
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._open = True
         self.api: Any = None
-        _allow_interrupts()
+        import polars as pl  # noqa: F401, PLC0415 - loading it later would undo the next line
+
+        signal.siginterrupt(signal.SIGINT, True)  # Ctrl-C ends a wait at once, and no system call restarts
         try:
             self.api = self._connect()
         except BaseException:
             self.close()
             raise
 
-    def run_error(self, error: Exception) -> RunError:
-        """Return the error to raise when SUMO failed in a step; waits up to 10 s for SUMO to exit."""
-        return RunError(f"{self._config}: SUMO failed while running: {self._reason(error)}")
+    def make_run_error(self, error: Exception) -> RunError:
+        """Return what to raise after ``error`` in a step, with SUMO's reason; waits up to 10 s for SUMO to exit."""
+        return RunError(f"{self._config}: SUMO failed while running: {self._find_reason(error)}")
 
     @contextlib.contextmanager
-    def answers(self) -> Iterator[None]:
-        """Turn errors of a lost connection into a RunError that gives SUMO's reason."""
+    def translate_errors(self) -> Iterator[None]:
+        """Context that turns errors of TraCI and of the connection into a RunError that gives SUMO's reason."""
         from traci.exceptions import FatalTraCIError, TraCIException  # noqa: PLC0415 - only for live SUMO
 
         try:
             yield
         except (FatalTraCIError, TraCIException, OSError) as error:
-            raise self.run_error(error) from error
+            raise self.make_run_error(error) from error
 
     def kill(self) -> None:
-        """End SUMO at once."""
+        """End SUMO at once; call ``close`` later to release the rest."""
         if self._process is not None:
             self._process.kill()
 
@@ -111,7 +109,7 @@ class SumoSession:
         self._log.close()
 
     def _crash_message(self, status: int) -> str:
-        """Return the message for a SUMO that a signal ended; ``status`` is the negative number of the signal."""
+        """Return the message about a SUMO that a signal ended; ``status`` is the negative number of the signal."""
         named = options_of(self._config)
         files = [named[key] for key in ("net-file", "net", "n", "additional-files", "additional", "a") if key in named]
         return (
@@ -121,7 +119,7 @@ class SumoSession:
         )
 
     def _connect(self) -> Any:
-        """Start SUMO, wait for its answer, return the connection; InputError if SUMO refuses, RunError if silent."""
+        """Start SUMO; return the TraCI connection. InputError if SUMO refuses the scenario, RunError if silent."""
         with socket.socket() as free:
             free.bind(("", 0))
             port = free.getsockname()[1]
@@ -150,10 +148,10 @@ class SumoSession:
                     continue
                 if self._process.poll() is None:
                     raise RunError(f"{self._config}: SUMO did not answer within {_CONNECT_S:g} s.") from error
-                raise InputError(f"{self._config}: SUMO refuses the scenario: {self._reason(error)}") from error
+                raise InputError(f"{self._config}: SUMO refuses the scenario: {self._find_reason(error)}") from error
             return connection
 
-    def _reason(self, error: Exception) -> str:
+    def _find_reason(self, error: Exception) -> str:
         """Wait up to 10 s for SUMO to exit; return its printed errors as one line, or else the exception's text."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -165,22 +163,15 @@ class SumoSession:
         _, _, errors = printed.partition("Error: ")
         text = errors.replace("Error: ", "").replace("Quitting (on error).", "") or str(error)
         if text.startswith(_CONNECTION_ERRORS):
-            text = _last_words(printed) or "it printed no reason"
+            text = _last_lines(printed) or "it printed no reason"
         if "display" in text and self.command[0] == "sumo-gui":
             text += " (--gui needs a display)"
         line = " ".join(self._clean_message(text).split()) or "no reason given"
         return line if line.endswith(".") else f"{line}."
 
 
-def _allow_interrupts() -> None:
-    """Let Ctrl-C end a wait at once: polars, when loaded, makes system calls restart after SIGINT."""
-    import polars as pl  # noqa: F401, PLC0415 - or another thread could load it later
-
-    signal.siginterrupt(signal.SIGINT, True)
-
-
 def binary(name: str) -> Path:
-    """Return the path of a program of the SUMO package."""
+    """Return the path of a program of the installed SUMO package, such as ``sumo``; it need not exist."""
     import sumo  # noqa: PLC0415 - only for live SUMO
 
     return Path(sumo.SUMO_HOME) / "bin" / name
@@ -193,20 +184,20 @@ def environment() -> dict[str, str]:
     return {"SUMO_HOME": sumo.SUMO_HOME, **os.environ}
 
 
-def without(options: Sequence[str], name: str) -> list[str]:
-    """Return a command line without one option and its value; SUMO refuses an option given twice."""
+def drop_option(options: Sequence[str], name: str) -> list[str]:
+    """Return a command line without the option ``name`` and its value, if it has them."""
     at = [index for index, part in enumerate(options) if part == name]
     return [part for index, part in enumerate(options) if index not in at and index - 1 not in at]
 
 
-def _last_words(printed: str) -> str:
-    """Return the last three lines that SUMO printed, without routine ones; empty if there are none."""
+def _last_lines(printed: str) -> str:
+    """Return the last three lines that SUMO printed, without routine ones, joined by spaces; empty if none."""
     everyday = ("Warning: ", "Loading ", "pj_obj_create", "Simulation ", "Step #")
     lines = [line.strip() for line in printed.splitlines() if line.strip() and not line.startswith(everyday)]
     return " ".join(lines[-3:])
 
 
 def _close_socket(connection: Any) -> None:
-    """Close the socket of a connection; errors, and None in place of a connection, are ignored."""
+    """Close the socket of a TraCI connection; None and all errors are ignored."""
     with contextlib.suppress(Exception):
         connection._socket.close()  # noqa: SLF001 - the package first sends a command, which may fail

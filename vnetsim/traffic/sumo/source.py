@@ -19,7 +19,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.paths import OpenedTraffic
 from vnetsim.traffic.sumo.config import is_true, refuse_entities
-from vnetsim.traffic.sumo.net import SumoNet, anchors, lanes_for_maps, surroundings
+from vnetsim.traffic.sumo.net import SumoNet, add_rsu_pois, find_lanes_around, lanes_for_maps
 from vnetsim.traffic.sumo.outputs import SumoOutputs
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.steps import Pass
@@ -31,12 +31,9 @@ class SumoTraffic(OpenedTraffic):
 
     Pass ``k`` (from 0) uses seed ``seed + k``. From the second pass on, vehicle ids have the suffix ``#2``, ``#3`` and
     so on, and SUMO's own output files the prefix ``pass2_``, ``pass3_``. The last pass is the first in which no vehicle
-    enters a disc.
+    enters a disc. For the arguments see ``vnetsim.traffic.open_traffic``.
 
-    For the arguments see ``vnetsim.traffic.open_traffic``.
-
-    Raises:
-        InputError: SUMO refuses the scenario, it is mesoscopic, or an RSU cannot be placed.
+    InputError if SUMO refuses the scenario, it is mesoscopic, or an RSU cannot be placed.
     """
 
     def __init__(
@@ -58,7 +55,7 @@ class SumoTraffic(OpenedTraffic):
         session: SumoSession | None = None
         try:
             session = self._start(self._settings.seed)
-            with session.answers():
+            with session.translate_errors():
                 self._describe(session)
         except BaseException:
             if session is not None:
@@ -67,7 +64,7 @@ class SumoTraffic(OpenedTraffic):
             raise
 
     def _describe(self, session: SumoSession) -> None:
-        """Place the RSUs; set ``rsus``, ``time_s``, the manifest's entry and the radii; refuse impossible scenarios."""
+        """Place the RSUs; set ``rsus``, ``time_s``, ``_info``, ``_radii_m``; InputError for an impossible scenario."""
         api = session.api
         option = api.simulation.getOption
         if is_true(option("mesosim")):
@@ -75,12 +72,11 @@ class SumoTraffic(OpenedTraffic):
                 f"{self._config}: mesosim: SUMO's mesoscopic model moves vehicles from one section of road to the next "
                 "and has no positions to cover; remove it, or set it to false."
             )
-        files = {
-            name: _paths(option(name), self._config.parent) for name in ("net-file", "route-files", "additional-files")
-        }
+        options = ("net-file", "route-files", "additional-files")
+        files = [path for name in options for path in _listed_paths(option(name), self._config.parent)]
         net = SumoNet(api, self._config, self._options(self._settings.seed), self._progress)
         self.rsus, placed = place_rsus(self._settings, net, str(self._config))
-        written = self._outputs.note()
+        written = self._outputs.make_note()
         notes = [written] if written else []
         step_s: float = api.simulation.getDeltaT()
         begin_s: float = api.simulation.getTime()
@@ -94,8 +90,8 @@ class SumoTraffic(OpenedTraffic):
         self.time_s = count_s
         lanes: dict[str, Floats] = {}
         self._radii_m: list[float] = []
-        for place, rsu in zip(anchors(api, self.rsus), self.rsus, strict=True):
-            around, fastest_mps = surroundings(api, place, rsu)
+        for place, rsu in zip(add_rsu_pois(api, self.rsus), self.rsus, strict=True):
+            around, fastest_mps = find_lanes_around(api, place, rsu)
             lanes |= around
             # 10 % and 5 m more: lane changes, and lanes drawn longer than their nominal length
             self._radii_m.append(rsu.range_m + 1.1 * fastest_mps * step_s + 5.0 + net.longest_jump_m)
@@ -104,11 +100,7 @@ class SumoTraffic(OpenedTraffic):
                 silent = f"RSU '{rsu.id}' has no road within {near_m(rsu):g} m; it sees no traffic.{hint}"
                 placed = (*placed, silent)
         shown, fewer_lanes = lanes_for_maps(api, self.rsus, lanes)
-        inputs = (
-            self._config,
-            *(path for paths in files.values() for path in paths),
-            *map(Path, self._settings.rsu_files),
-        )
+        inputs = (self._config, *files, *map(Path, self._settings.rsu_files))
         self._info = TrafficInfo(
             kind="sumo",
             begin_s=count_s,
@@ -127,11 +119,7 @@ class SumoTraffic(OpenedTraffic):
         )
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
-
-        Raises:
-            RunError: SUMO fails while running, or the traffic was closed or already read.
-        """
+        """Yield the coverage events, only once; RunError if SUMO fails, or the traffic was closed or already read."""
         shift_s, seed = 0.0, self._info.seed
         assert seed is not None
         for index in count():
@@ -140,9 +128,9 @@ class SumoTraffic(OpenedTraffic):
                 self._start(seed + index, number=index + 1)
             if self._session is None:
                 raise RunError(f"{self._config}: this traffic was closed or already read; open it again.")
-            met = False
+            entered = False
             suffix = f"#{index + 1}" if index > 0 else ""
-            with self._session.answers():
+            with self._session.translate_errors():
                 self._play = play = Pass(
                     self._session,
                     self.rsus,
@@ -155,10 +143,10 @@ class SumoTraffic(OpenedTraffic):
             for time_s, events in play.batches(shift_s):
                 self.time_s = max(time_s, self.time_s)
                 if events:
-                    met = True
+                    entered = True
                     yield from events
             shift_s += play.duration_s - self._settings.warmup_s
-            if not (self._repeat and met):
+            if not (self._repeat and entered):
                 break
         self.time_s = max(self.time_s, self._info.begin_s + shift_s)
         self.close()
@@ -169,7 +157,7 @@ class SumoTraffic(OpenedTraffic):
         self._outputs.close()
 
     def _start(self, seed: int | None, *, number: int = 1) -> SumoSession:
-        """Start SUMO for the pass ``number`` (from 1); keep and return the session. Seed None: the scenario's."""
+        """Start SUMO for the pass ``number`` (from 1), set and return ``_session``; ``seed`` None: the scenario's."""
         settings = self._settings
         self._session = SumoSession(
             self._config,
@@ -181,14 +169,14 @@ class SumoTraffic(OpenedTraffic):
         return self._session
 
     def _options(self, seed: int | None) -> tuple[str, ...]:
-        """Return SUMO's options for the user's settings: seed, begin and end."""
+        """Return SUMO's options for seed, begin and end; those that are None get no option."""
         seeded = () if seed is None else ("--seed", str(seed), "--random", "false")
         times = {"--begin": self._settings.begin_s, "--end": self._settings.end_s}
         timed = [part for name, value in times.items() if value is not None for part in (name, f"{value:.15g}")]
         return (*seeded, *timed)
 
     def _stop(self) -> None:
-        """End the pass and SUMO, if they run."""
+        """End the pass and SUMO; does nothing if neither runs."""
         if self._play is not None:
             self._play.stop()
         if self._session is not None:
@@ -196,6 +184,6 @@ class SumoTraffic(OpenedTraffic):
             self._session = None
 
 
-def _paths(option: str, folder: Path) -> tuple[Path, ...]:
-    """Return the files that an option of SUMO lists (comma-separated, relative to ``folder``)."""
+def _listed_paths(option: str, folder: Path) -> tuple[Path, ...]:
+    """Return the files that the value of a SUMO option lists: separated by commas, relative to ``folder``."""
     return tuple(folder / name.strip() for name in option.split(",") if name.strip())

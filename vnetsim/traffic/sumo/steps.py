@@ -18,7 +18,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker
 from vnetsim.coverage.windows import CoverageEvent
 from vnetsim.errors import RunError
-from vnetsim.traffic.sumo.net import anchors, shared_place
+from vnetsim.traffic.sumo.net import add_rsu_pois, shared_place
 from vnetsim.traffic.sumo.session import EXIT_S, SumoSession
 from vnetsim.traffic.sumo.stream import Answer, SumoFrames, SumoSteps
 from vnetsim.traffic.vehicle_types import TypeFilter
@@ -55,7 +55,7 @@ class Pass:
         self._tracker = Tracker(rsus, infers_jumps=False, glimpsed=glimpsed)
         self.duration_s = 0.0
         api = session.api
-        each = list(zip(anchors(api, rsus), radii_m, strict=True))
+        each = list(zip(add_rsu_pois(api, rsus), radii_m, strict=True))
         shared = shared_place(api, rsus, each)
         simulation = api.simulation
         self._begin_ms, self._step_ms = round(simulation.getTime() * 1000), round(simulation.getDeltaT() * 1000)
@@ -71,13 +71,11 @@ class Pass:
         """Yield, for some steps at a time, the time of the last step plus ``shift_s`` (s) and the new events.
 
         The time is the start of the step, as in FCD. The last yield has the events at the end of the pass; its time is
-        minus infinity if there was no step after the warm-up. Starts the reading thread; can be called once.
-
-        Raises:
-            RunError: SUMO failed; all that it sent before is yielded first.
+        minus infinity if there was no step after the warm-up. Starts the reading thread; can be called once. RunError
+        if SUMO failed; the events of all steps received before are yielded first.
         """
         tracker, time_s = self._tracker, -math.inf
-        self._reader = threading.Thread(target=self._read, args=(shift_s,), daemon=True)
+        self._reader = threading.Thread(target=self._read_steps, args=(shift_s,), daemon=True)
         self._reader.start()
         try:
             while (part := self._next_part()) is not None:
@@ -94,7 +92,7 @@ class Pass:
         yield time_s, tracker.finish(self._frames)
 
     def stop(self) -> None:
-        """Request no further step; kill SUMO if it takes longer than ``EXIT_S``. Taking a part then raises RunError."""
+        """End the reading thread; kill SUMO if a step takes longer than 10 s. Reading on then raises RunError."""
         self._stopped = True
         with suppress(Empty):
             self._parts.get_nowait()  # the reader may wait for the free place
@@ -108,34 +106,34 @@ class Pass:
         self._parts.put(RunError("this traffic was closed; open it again."))  # raised if somebody reads on
 
     def _next_part(self) -> list[Answer] | Exception | None:
-        """Wait for the reader's next part; wake up regularly, because a signal may wake only the other thread."""
+        """Wait for the next part: answers, the error that ended reading, or None at the end; let signals interrupt."""
         while True:
-            with suppress(Empty):
+            with suppress(Empty):  # wake up regularly: a signal may wake only the other thread
                 return self._parts.get(timeout=_WAKE_S)
 
     def _make_frames(self, part: list[Answer] | Exception) -> Frames:
-        """Return the frames of answers; raise RunError if the part is the error that ended the reading."""
+        """Return the frames of answers; RunError if they are faulty, or ``part`` is the error that ended reading."""
         if isinstance(part, RunError):
             raise part
         if isinstance(part, Exception):
-            raise self._session.run_error(part) from part
+            raise self._session.make_run_error(part) from part
         try:
-            return self._frames.of(part)
+            return self._frames.make_frames(part)
         except Exception as error:
-            raise self._session.run_error(error) from error
+            raise self._session.make_run_error(error) from error
 
-    def _read(self, shift_s: float) -> None:
-        """Put SUMO's answers into ``_parts``, then None or the error that ended reading; set ``duration_s``."""
+    def _read_steps(self, shift_s: float) -> None:
+        """Thread: put SUMO's answers into ``_parts``, then None or the error that ended reading; set ``duration_s``."""
         steps, part = self._steps, list[Answer]()
-        kept = size = asked = answered = 0
+        kept = size = requested = answered = 0
         since_s = time.monotonic()
         ended: Exception | None = None
         try:
             while True:
-                while steps.awaited < _AHEAD and self._has_next_step(asked):
+                while steps.awaited_steps < _AHEAD and self._has_next_step(requested):
                     steps.request()
-                    asked += 1
-                if not steps.awaited:
+                    requested += 1
+                if not steps.awaited_steps:
                     break
                 # after a step SUMO's clock is at the end of the step; FCD uses the start
                 time_s = (self._begin_ms + answered * self._step_ms) / 1000 + shift_s
@@ -146,26 +144,26 @@ class Pass:
                 size += len(part[-1].data)
                 late = kept >= _STEPS or size >= _BYTES or time.monotonic() - since_s >= _WAIT_S
                 if late and kept > _AHEAD:  # the types of the newest vehicles are not yet known
-                    self._give(part[:-_AHEAD])
+                    self._put_part(part[:-_AHEAD])
                     part = part[-_AHEAD:]
                     kept, size, since_s = _AHEAD, sum(len(answer.data) for answer in part), time.monotonic()
-            steps.settle()
+            steps.fetch_last_kinds()
         except Exception as error:  # noqa: BLE001 - raised again by the thread that processes the answers
             ended = error
         self.duration_s = answered * self._step_ms / 1000
         if kept:
-            self._give(part)
-        self._give(ended)
+            self._put_part(part)
+        self._put_part(ended)
 
-    def _give(self, part: list[Answer] | Exception | None) -> None:
-        """Put a part into ``_parts``, waiting for its free place; does nothing after ``stop``."""
+    def _put_part(self, part: list[Answer] | Exception | None) -> None:
+        """Wait until ``_parts`` is empty and put ``part`` into it; does nothing after ``stop``."""
         if not self._stopped:  # afterwards nobody takes parts
             self._parts.put(part)
 
-    def _has_next_step(self, asked: int) -> bool:
-        """Return whether to request a step after ``asked`` ones: like SUMO, to the end or the last expected vehicle."""
+    def _has_next_step(self, requested: int) -> bool:
+        """Return whether there is a step after ``requested`` ones: to the end, or the last vehicle SUMO expects."""
         if self._stopped:
             return False
         if self._end_s >= 0:
-            return not asked or (self._begin_ms + asked * self._step_ms) / 1000 < self._end_s
-        return self._steps.expected > (_MANY if self._steps.awaited else 0)
+            return not requested or (self._begin_ms + requested * self._step_ms) / 1000 < self._end_s
+        return self._steps.expected > (_MANY if self._steps.awaited_steps else 0)

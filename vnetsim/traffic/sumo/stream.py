@@ -18,64 +18,52 @@ from numpy.typing import NDArray
 from vnetsim.coverage.frames import Frames, Integers
 from vnetsim.coverage.windows import EntryCause, ExitCause, Floats
 from vnetsim.traffic.sumo.net import POSITION, SPEED, VEHICLES
-from vnetsim.traffic.vehicle_types import CAR_M, TypeFilter, Verdicts
+from vnetsim.traffic.vehicle_types import CAR_M, TypeFilter, VehicleFilter
 
 TYPE, CLASS, HEIGHT, ROAD = 0x4F, 0x49, 0xBC, 0x50
 EXPECTED, DEPARTED, ARRIVED, TELEPORTING = 0x7D, 0x74, 0x7A, 0x76
 
 _STEP = struct.pack("!BBd", 10, 0x02, 0.0)
-_KIND = TYPE, CLASS, HEIGHT
+_KIND_VARIABLES = TYPE, CLASS, HEIGHT
 _INTEGER, _REAL = struct.Struct("!i"), struct.Struct("!d")
 _EXPECTED = struct.Struct("!3si")
 _EXPECTED_HEAD = bytes((EXPECTED, 0, 0x09))
 # A row is the id, then for each variable its number, its status 0, its type, and its value.
 _MOTION = {0: POSITION, 1: 0, 2: 0x01, 19: SPEED, 20: 0, 21: 0x0B, 30: ROAD, 31: 0, 32: 0x0C}
 _CHUNK = 1 << 18
+_UNKNOWN_FORMAT = "SUMO's answer on vehicles is of an unknown format."
+VehicleKind = tuple[str, str, float]
+"""Type, class and height (m); empty texts and a car's height for a vehicle that arrived before SUMO answered."""
 
 
 class Answer(NamedTuple):
-    """SUMO's answer to a step.
+    """SUMO's answer to a step; lists of vehicles contain their ids."""
 
-    Args:
-        time_s: time of its frame (s); None for a step of the warm-up, which gets no frame.
-        data: the TraCI message; empty in the warm-up.
-        contexts: for each place, the offset in ``data`` of the number of vehicles around it; they follow.
-        teleporting: ids of the vehicles that began to teleport.
-        departed: ids of the vehicles that were inserted.
-        arrived: ids of the vehicles that were removed from the net.
-    """
-
-    time_s: float | None
-    data: bytes
-    contexts: list[int]
-    teleporting: list[bytes]
-    departed: list[bytes]
-    arrived: list[bytes]
+    time_s: float | None  # time of its frame (s); None for a step of the warm-up, which gets no frame
+    data: bytes  # the TraCI message; empty in the warm-up
+    contexts: list[int]  # for each place, the offset in ``data`` of the number of vehicles around it; they follow
+    teleporting: list[bytes]  # vehicles that began to teleport
+    departed: list[bytes]  # vehicles that were inserted
+    arrived: list[bytes]  # vehicles that were removed from the net
 
 
 class SumoSteps:
     """Requests steps from SUMO and receives its answers.
 
-    A vehicle's type, class and height never change: they are requested once, with the next step after its departure.
-
-    Args:
-        api: an open connection of the ``traci`` package; not to be used for anything else while a step is awaited.
-        places: POIs around which vehicles are reported, with radius (m).
-
-    Attributes:
-        present: ids of the vehicles that are in the net at the start, because SUMO loaded a saved state.
-        kinds: type, class and height (m) of vehicles: first those of ``present``, then in order of departure; empty
-            texts and a car's height for a vehicle that arrived before SUMO answered.
-        expected: number of vehicles that SUMO expected at the end of the newest step.
+    A vehicle's kind never changes: it is requested once, with the next step after the vehicle's departure. ``places``
+    are ids of POIs around which vehicles are reported, with radius (m). ``api`` is an open connection of the ``traci``
+    package; it must not be used for anything else while a step is awaited.
     """
 
     def __init__(self, api: Any, places: Sequence[tuple[str, float]]) -> None:
+        # ids of the vehicles that are in the net at the start, because SUMO loaded a saved state
         self.present: list[bytes] = [name.encode() for name in api.vehicle.getIDList()]
-        self.kinds: list[tuple[str, str, float]] = []
-        self.expected = 1
-        self._same: dict[tuple[str, str, float], tuple[str, str, float]] = {}
+        # first those of ``present``, then in order of departure
+        self.kinds: list[VehicleKind] = []
+        self.expected = 1  # number of vehicles that SUMO expected at the end of the newest step
+        self._same: dict[VehicleKind, VehicleKind] = {}
         self._new = list(self.present)
-        self._asked: deque[int] = deque()  # for each message the number of vehicles whose kinds it requests
+        self._requested: deque[int] = deque()  # for each message the number of vehicles whose kinds it requests
         api.simulation.subscribe([EXPECTED, TELEPORTING, DEPARTED, ARRIVED])
         for place, radius_m in places:
             api.poi.subscribeContext(place, VEHICLES, radius_m, [POSITION, SPEED, ROAD])
@@ -83,44 +71,41 @@ class SumoSteps:
         self._received = bytearray()
 
     @property
-    def awaited(self) -> int:
+    def awaited_steps(self) -> int:
         """Number of steps requested and not yet received."""
-        return len(self._asked)
+        return len(self._requested)
 
     def request(self) -> None:
         """Request a step and the kinds of the vehicles that departed since the last request, without waiting."""
         self._send(_STEP)
 
-    def settle(self) -> None:
-        """Request the kinds of the vehicles that departed last and wait for them; call it after the last step."""
+    def fetch_last_kinds(self) -> None:
+        """Request and wait for the kinds of the vehicles that departed last; call it when no step is awaited."""
         if self._new:
             self._send(b"")
             self._store_kinds(self._receive_message())
 
     def receive(self, time_s: float | None) -> Answer:
-        """Wait for the answer to the oldest step that is awaited; extend ``kinds`` and update ``expected``.
+        """Wait for and return the answer to the oldest awaited step; extend ``kinds`` and update ``expected``.
 
-        Args:
-            time_s: the time of its frame (s); None to drop the vehicles' positions.
-
-        Raises:
-            ConnectionError: SUMO is gone or reports an error, or its answer has an unknown format.
+        ``time_s`` is the time of its frame (s); with None the vehicles' positions are dropped. ConnectionError if SUMO
+        is gone or reports an error, or its answer has an unknown format.
         """
         data = self._receive_message()
-        at, _ = _command(data, self._store_kinds(data))
+        at, _ = _locate_command(data, self._store_kinds(data))
         if data[at + 1]:
-            raise ConnectionError(_text(data, at + 2))
-        at += 6 + _integer(data, at + 2)
+            raise ConnectionError(_read_text(data, at + 2))
+        at += 6 + _read_integer(data, at + 2)
         contexts, simulation = [], 0
-        count, at = _integer(data, at), at + 4
+        count, at = _read_integer(data, at), at + 4
         for _ in range(count):
             # each result: 0, its length, its kind, the object's id, and then the values
-            kind, results = data[at + 5], at + 10 + _integer(data, at + 6)
+            kind, results = data[at + 5], at + 10 + _read_integer(data, at + 6)
             if kind == 0xEB:
                 simulation = results + 1
             else:
                 contexts.append(results + 2)
-            at += _integer(data, at + 1)
+            at += _read_integer(data, at + 1)
         head, self.expected = _EXPECTED.unpack_from(data, simulation)
         if head != _EXPECTED_HEAD:
             raise ConnectionError("SUMO's answer to a step is of an unknown format.")
@@ -133,31 +118,32 @@ class SumoSteps:
         return Answer(time_s, data, contexts, teleporting, departed, arrived)
 
     def _store_kinds(self, data: bytes) -> int:
-        """Append the kinds in an answer to ``kinds``; return the offset at which their part of the answer ends."""
+        """Append the kinds at the beginning of an answer to ``kinds``; return the offset at which they end."""
         at = 0
-        for _ in range(self._asked.popleft()):
+        for _ in range(self._requested.popleft()):
             values = []
-            for _ in _KIND:
-                status, at = _command(data, at)
+            for _ in _KIND_VARIABLES:
+                status, at = _locate_command(data, at)
                 if not data[status + 1]:  # otherwise the vehicle has already arrived
-                    start, at = _command(data, at)
-                    values.append(start + 7 + _integer(data, start + 2))
+                    start, at = _locate_command(data, at)
+                    values.append(start + 7 + _read_integer(data, start + 2))
             kind = ("", "", CAR_M)
             if values:
-                kind = _text(data, values[0]), _text(data, values[1]), float(_REAL.unpack_from(data, values[2])[0])
+                height_m: float = _REAL.unpack_from(data, values[2])[0]
+                kind = _read_text(data, values[0]), _read_text(data, values[1]), height_m
             self.kinds.append(self._same.setdefault(kind, kind))
         return at
 
     def _send(self, command: bytes) -> None:
         """Send ``command`` in one message with requests for the kinds of the vehicles that departed last."""
-        questions = [_question(name, variable) for name in self._new for variable in _KIND]
-        message = b"".join((*questions, command))
-        self._asked.append(len(self._new))
+        requests = [_encode_request(name, variable) for name in self._new for variable in _KIND_VARIABLES]
+        message = b"".join((*requests, command))
+        self._requested.append(len(self._new))
         self._new = []
         self._socket.sendall(_INTEGER.pack(len(message) + 4) + message)
 
     def _receive_message(self) -> bytes:
-        """Wait for SUMO's next message; return it without its length. Raise ConnectionError if SUMO is gone."""
+        """Wait for SUMO's next message; return it without its leading length; ConnectionError if SUMO is gone."""
         received = self._received
         while len(received) < 4 or len(received) < (size := int.from_bytes(received[:4], "big")):
             chunk = self._socket.recv(_CHUNK)
@@ -176,16 +162,13 @@ class SumoFrames:
         self._departures = len(steps.present)
         self._numbers = {name: number for number, name in enumerate(steps.present)}  # of vehicles that have not arrived
         self._suffix = suffix
-        self._verdicts = Verdicts(types)
+        self._filter = VehicleFilter(types)
 
-    def of(self, answers: Sequence[Answer]) -> Frames:
+    def make_frames(self, answers: Sequence[Answer]) -> Frames:
         """Return the frames of the next answers: vehicles whose types take part, each once a step.
 
-        At least one answer must have a time; answers without one give no frame. The other methods tell about the frames
-        returned last, and their rows.
-
-        Raises:
-            ConnectionError: an answer has an unknown format, or a vehicle that never departed.
+        At least one answer must have a time; answers without one give no frame. The other methods describe the rows of
+        the frames returned last. ConnectionError for an unknown format, or a vehicle that never departed.
         """
         numbers, gone = self._numbers, set[bytes]()
         for answer in answers:
@@ -201,12 +184,12 @@ class SumoFrames:
         rows = _Rows(buffer, contexts, steps)
         # a dictionary is exact and looks up some ten million ids a second
         try:
-            vehicle = np.array([numbers[name] for name in rows.ids()], dtype=np.int64)
+            vehicle = np.array([numbers[name] for name in rows.read_ids()], dtype=np.int64)
         except KeyError as error:
             raise ConnectionError(f"it never reported the departure of vehicle {error}.") from error
         known = vehicle < len(self._kinds)  # SUMO may have failed before it sent the kinds of the newest vehicles
         vehicle, rows = vehicle[known], rows.select(known)
-        taken = self._verdicts.of(vehicle, lambda row: (rows.id(row).decode(), *self._kinds[vehicle[row]]))
+        taken = self._filter.select_rows(vehicle, lambda row: (rows.read_id(row).decode(), *self._kinds[vehicle[row]]))
         if len(contexts) > len(answers):  # circles overlap: a vehicle may be reported more than once
             _, first = np.unique(vehicle * len(answers) + rows.instant, return_index=True)
             single = np.zeros(len(vehicle), dtype=np.bool_)
@@ -222,7 +205,7 @@ class SumoFrames:
         self._went = [{numbers[name] for name in answer.arrived if name in numbers} for answer in answers]
         for name in gone:
             numbers.pop(name, None)
-        x_m, y_m, speed_mps = self._rows.motion()
+        x_m, y_m, speed_mps = self._rows.read_motion()
         return Frames(
             time_s=np.array([answer.time_s for answer in answers]),
             instant=self._rows.instant,
@@ -235,22 +218,22 @@ class SumoFrames:
 
     def vehicle_id(self, row: int) -> str:
         """Return the id of the vehicle of a row, with the suffix."""
-        return self._rows.id(row).decode() + self._suffix
+        return self._rows.read_id(row).decode() + self._suffix
 
     def vehicle_type(self, row: int) -> str:
-        """Return the type (vType id) of the vehicle of a row."""
+        """Return the type (vType id) of the vehicle of a row; empty if it arrived before SUMO answered."""
         return self._kinds[int(self._vehicle[row])][0]
 
     def edge(self, row: int) -> str:
-        """Return the id of the edge that the vehicle of a row is on."""
-        return self._rows.road(row)
+        """Return the id of the edge that the vehicle of a row is on; that of an internal edge begins with ``:``."""
+        return self._rows.read_edge(row)
 
     def appeared(self, row: int) -> EntryCause:
         """Return why a row's vehicle is new in a disc: ``departure`` in the step of its insertion or ``teleport``."""
         return "departure" if int(self._vehicle[row]) in self._came[self._rows.instant[row]] else "teleport"
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
-        """Return why a vehicle is missing in a frame: ``arrival`` if SUMO removed it then, otherwise ``teleport``."""
+        """Return why a vehicle (number) has no row at an instant: ``arrival`` if SUMO removed it, else ``teleport``."""
         return "arrival" if vehicle in self._went[instant] else "teleport"
 
 
@@ -261,27 +244,27 @@ class _Rows:
         # contexts: offsets at which the vehicles around a place begin, with their number; steps: the step of each
         self._buffer = buffer
         self._bytes = np.frombuffer(buffer, dtype=np.uint8)
-        counts = np.array([_integer(buffer, at) for at in contexts], dtype=np.int64)
+        counts = np.array([_read_integer(buffer, at) for at in contexts], dtype=np.int64)
         self.instant: Integers = np.repeat(np.array(steps, dtype=np.int64), counts)
         # rows differ in length, but the heads of their numbers have fixed distances
         motion = np.flatnonzero(self._bytes[: -max(_MOTION)] == POSITION)
         for distance, value in _MOTION.items():
             motion = motion[self._bytes[motion + distance] == value]
         if len(motion) != len(self.instant):
-            raise _unknown_format()
+            raise ConnectionError(_UNKNOWN_FORMAT)
         self._motion = motion
-        ends = motion + 37 + self._integers(motion + 33)
+        ends = motion + 37 + self._read_integers(motion + 33)
         starts = np.empty_like(ends)
         starts[1:] = ends[:-1]
         first = np.cumsum(counts) - counts
         starts[first[counts > 0]] = np.array(contexts, dtype=np.int64)[counts > 0] + 4
         self._ids = starts + 4
-        lengths = self._integers(starts)
+        lengths = self._read_integers(starts)
         if not (self._ids + lengths == motion).all():
-            raise _unknown_format()
+            raise ConnectionError(_UNKNOWN_FORMAT)
 
     def select(self, mask: NDArray[np.bool_]) -> _Rows:
-        """Return the rows where ``mask`` is true; itself if all are."""
+        """Return the rows where ``mask`` is true; this object itself if all are true."""
         if mask.all():
             return self
         selected = object.__new__(_Rows)
@@ -289,16 +272,16 @@ class _Rows:
         selected.instant, selected._ids, selected._motion = self.instant[mask], self._ids[mask], self._motion[mask]
         return selected
 
-    def ids(self) -> list[bytes]:
-        """Return the vehicles' ids."""
+    def read_ids(self) -> list[bytes]:
+        """Return the vehicle id of each row."""
         pairs = zip(self._ids.tolist(), self._motion.tolist(), strict=True)
         return [self._buffer[start:end] for start, end in pairs]
 
-    def id(self, row: int) -> bytes:
+    def read_id(self, row: int) -> bytes:
         """Return the id of the vehicle of a row."""
         return self._buffer[self._ids[row] : self._motion[row]]
 
-    def motion(self) -> tuple[Floats, Floats, Floats]:
+    def read_motion(self) -> tuple[Floats, Floats, Floats]:
         """Return x and y (m) and speed (m/s) of each row."""
         x_m, y_m, speed_mps = (
             self._bytes[(self._motion + distance)[:, None] + np.arange(8)].view(">f8").ravel().astype(np.float64)
@@ -306,48 +289,43 @@ class _Rows:
         )
         return x_m, y_m, speed_mps
 
-    def road(self, row: int) -> str:
-        """Return the edge of a row's vehicle."""
-        return _text(self._buffer, int(self._motion[row]) + 33)
+    def read_edge(self, row: int) -> str:
+        """Return the id of the edge of a row's vehicle."""
+        return _read_text(self._buffer, int(self._motion[row]) + 33)
 
-    def _integers(self, at: Integers) -> Integers:
+    def _read_integers(self, at: Integers) -> Integers:
         """Return the 32-bit integers at these offsets of the buffer."""
         found: Integers = self._bytes[at[:, None] + np.arange(4)].view(">i4").ravel().astype(np.int64)
         return found
 
 
-def _unknown_format() -> ConnectionError:
-    """Return the error for an answer on vehicles that cannot be decoded."""
-    return ConnectionError("SUMO's answer on vehicles is of an unknown format.")
-
-
-def _question(name: bytes, variable: int) -> bytes:
-    """Return the command that requests a variable of a vehicle."""
+def _encode_request(name: bytes, variable: int) -> bytes:
+    """Return the TraCI command that requests a variable (its number) of a vehicle."""
     body = struct.pack("!BBi", 0xA4, variable, len(name)) + name
     return (bytes((len(body) + 1,)) if len(body) < 255 else b"\0" + _INTEGER.pack(len(body) + 5)) + body
 
 
-def _command(data: bytes, at: int) -> tuple[int, int]:
-    """Return the offsets of a command's content (after its length, of one or five bytes) and of its end."""
-    return (at + 1, at + data[at]) if data[at] else (at + 5, at + _integer(data, at + 1))
+def _locate_command(data: bytes, at: int) -> tuple[int, int]:
+    """Return the offsets of the content (after the length: one or five bytes) and end of the command at ``at``."""
+    return (at + 1, at + data[at]) if data[at] else (at + 5, at + _read_integer(data, at + 1))
 
 
 def _read_names(data: bytes, at: int) -> tuple[list[bytes], int]:
     """Return the ids that a variable lists, and the offset of their end; the variable's header begins at ``at``."""
-    names, count, at = [], _integer(data, at + 3), at + 7
+    names, count, at = [], _read_integer(data, at + 3), at + 7
     for _ in range(count):
-        end = at + 4 + _integer(data, at)
+        end = at + 4 + _read_integer(data, at)
         names.append(data[at + 4 : end])
         at = end
     return names, at
 
 
-def _integer(data: bytes, at: int) -> int:
-    """Return the 32-bit integer at an offset."""
+def _read_integer(data: bytes, at: int) -> int:
+    """Return the signed 32-bit integer at an offset."""
     value: int = _INTEGER.unpack_from(data, at)[0]
     return value
 
 
-def _text(data: bytes, at: int) -> str:
-    """Return the text whose length (32-bit integer) is at an offset."""
-    return data[at + 4 : at + 4 + _integer(data, at)].decode()
+def _read_text(data: bytes, at: int) -> str:
+    """Return the text at an offset, where it begins with its length (32-bit integer)."""
+    return data[at + 4 : at + 4 + _read_integer(data, at)].decode()

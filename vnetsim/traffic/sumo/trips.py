@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from vnetsim.errors import InputError
-from vnetsim.traffic.fcd.tables import seconds
+from vnetsim.traffic.fcd.tables import parse_seconds
+from vnetsim.traffic.sumo.config import read_first_element
 from vnetsim.xml_files import XmlFile
 
 _MEANS = {
@@ -24,7 +26,7 @@ EDGE_SPEED = "edge_speed_kmh"
 
 
 def traffic_outcomes(folder: Path) -> tuple[dict[str, float], list[str]]:
-    """Return outcomes of one SUMO run by name, and notes on files in ``folder`` that could not be read.
+    """Return outcomes of one SUMO run by name (unit in the name), and notes on files in ``folder`` that are damaged.
 
     Of vehicles that arrived: their number and means of ``tripinfo``. Of each ``edgeData`` element that has speeds: the
     mean over the time that vehicles spent on edges. Persons, and lanes of ``laneData``, are not read. Files are XML of
@@ -34,7 +36,10 @@ def traffic_outcomes(folder: Path) -> tuple[dict[str, float], list[str]]:
     notes = []
     readers = {"tripinfos": _read_trips, "meandata": _read_edges}
     for path in sorted(folder.glob("*")):
-        if reader := readers.get(_root(path)):
+        element = ""
+        with suppress(InputError):  # it is not XML
+            element = read_first_element(path)
+        if reader := readers.get(element):
             try:
                 found |= reader(path)
             except InputError as error:
@@ -42,30 +47,18 @@ def traffic_outcomes(folder: Path) -> tuple[dict[str, float], list[str]]:
     return found, notes
 
 
-def _root(path: Path) -> str:
-    """Return the name of a file's first element; empty if it is not XML."""
-    elements: list[str] = []
-    try:
-        for _ in XmlFile(path, lambda name, _: elements.append(name)).pieces():
-            if elements:
-                break
-    except InputError:
-        return ""
-    return elements[0] if elements else ""
-
-
 def _read_trips(path: Path) -> dict[str, float]:
-    """Return the number of arrived vehicles and their means; without means if none arrived."""
+    """Return the number of vehicles that arrived (key ``ARRIVED``) and means by name; no means if none arrived."""
     sums, arrived = defaultdict[str, float](float), 0
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
         nonlocal arrived
         # with tripinfo-output.write-unfinished the arrival of others is -1; vaporized vehicles were removed on the way
-        if name != "tripinfo" or not _number(attributes, "arrival") >= 0 or attributes.get("vaporized"):
+        if name != "tripinfo" or not _parse_number(attributes, "arrival") >= 0 or attributes.get("vaporized"):
             return
         arrived += 1
         for attribute, mean in _MEANS.items():
-            sums[mean] += _number(attributes, attribute)
+            sums[mean] += _parse_number(attributes, attribute)
 
     XmlFile(path, start).read()
     means = {name: total / arrived for name, total in sums.items()}
@@ -73,25 +66,25 @@ def _read_trips(path: Path) -> dict[str, float]:
 
 
 def _read_edges(path: Path) -> dict[str, float]:
-    """Return mean speeds (km/h) by ``EDGE_SPEED`` and id, over all intervals."""
-    metres, seconds, of = defaultdict[str, float](float), defaultdict[str, float](float), ""
+    """Return mean speeds (km/h) by ``EDGE_SPEED.id`` of each ``edgeData`` element; none for one without speeds."""
+    metres, seconds, interval = defaultdict[str, float](float), defaultdict[str, float](float), ""
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
-        nonlocal of
+        nonlocal interval
         if name == "interval":
-            of = attributes.get("id", "")
-        spent_s, speed_mps = _number(attributes, "sampledSeconds"), _number(attributes, "speed")
+            interval = attributes.get("id", "")
+        spent_s, speed_mps = _parse_number(attributes, "sampledSeconds"), _parse_number(attributes, "speed")
         if name == "edge" and spent_s > 0 and math.isfinite(speed_mps):
-            metres[of] += spent_s * speed_mps
-            seconds[of] += spent_s
+            metres[interval] += spent_s * speed_mps
+            seconds[interval] += spent_s
 
     XmlFile(path, start).read()
     return {f"{EDGE_SPEED}.{name}": 3.6 * metres[name] / seconds[name] for name in seconds}
 
 
-def _number(attributes: Mapping[str, str], name: str) -> float:
-    """Return an attribute as a number, times (also hh:mm:ss) in s; NaN if it is missing or no number."""
+def _parse_number(attributes: Mapping[str, str], name: str) -> float:
+    """Return an attribute as a number, a time (also hh:mm:ss) in s; NaN if it is missing or no number."""
     try:
-        return seconds(attributes.get(name, "nan"))
+        return parse_seconds(attributes.get(name, "nan"))
     except ValueError:
         return math.nan
