@@ -271,6 +271,15 @@ def test_a_column_of_neither_numbers_nor_text_is_named(column, kind, tmp_path):
         list(open_scenario(path, rsu=RSU).events())
 
 
+def test_a_missing_time_among_times_of_the_clock_is_named(tmp_path):
+    path = write(tmp_path / "trace.parquet", PASSING)
+    rows = pl.read_parquet(path)
+    times = [None, *(f"00:00:{time}" for time in rows["timestep_time"][1:])]
+    rows.with_columns(pl.Series("timestep_time", times)).write_parquet(path)
+    with pytest.raises(InputError, match="time nan is not finite"):
+        open_scenario(path, rsu=RSU)
+
+
 def test_a_mark_of_utf_8_is_no_part_of_the_first_column(tmp_path, windows_of):
     path = write(tmp_path / "trace.csv", PASSING)
     plain = windows_of(path, rsu=RSU)

@@ -304,7 +304,7 @@ def _parse_numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputE
 def _parse_times(texts: pl.Series) -> pl.Series:
     """Return texts as times (s), with null for malformed and missing ones."""
     found: dict[str, float] = {}
-    for text in texts.unique():
+    for text in texts.drop_nulls().unique():
         with suppress(ValueError):
             found[text] = parse_seconds(text)
     return texts.replace_strict(found, default=None, return_dtype=pl.Float64)
