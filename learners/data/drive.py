@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from learners.data import sign_designs, streets, windscreen
 from learners.data.driven import Driven, Frames, Seen
-from learners.data.image_cache import cached
+from learners.data.image_cache import load_or_draw
 from learners.data.sign_designs import DESIGNS
 from learners.data.streets import Ground, Integers, Net, Signs, place_signs
-from learners.data.windscreen import Poses, in_view, render
+from learners.data.windscreen import Poses, find_visible_signs, render
 from vnetsim.errors.bounds import Within
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -44,11 +44,11 @@ class Drive(Driven):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """When it is noon."""
+        """The time of noon in a sentence, for manifest and report."""
         return {"Light": f"noon is at {self.noon_s:g} s"}
 
     def view(self, net: Net, data: DataSettings, streams: Streams) -> DrawnView:  # noqa: ARG002 - as of all views
-        """Return the view of drawn streets; see ``Driven``."""
+        """Return the streets of the net, with signs where seed and net place them."""
         seed = streams.integer("drive", "places")
         return DrawnView(net, place_signs(net, seed), seed, self.noon_s, streams)
 
@@ -65,8 +65,8 @@ class DrawnView:
     class_names: ClassVar[tuple[str, ...]] = tuple(DESIGNS)
 
     def see(self, frames: Frames) -> Seen:
-        """Return the nearest visible signs; see ``driven.View``."""
-        sign = in_view(_poses(frames), self.signs)[0][:, 0]
+        """Return the class and number of the nearest visible sign; without one, -1 and the number of a square."""
+        sign = find_visible_signs(Poses(*frames[:4]), self.signs)[0][:, 0]
         square = np.floor(np.column_stack([frames.x_m, frames.y_m]) / _PLACE_M).astype(np.int64)
         bare = np.unique(square, axis=0, return_inverse=True)[1].reshape(-1)
         none = len(self.signs.label)
@@ -74,8 +74,8 @@ class DrawnView:
         return Seen(labels, np.where(sign >= 0, sign, none + bare))
 
     def pictures(self, frames: Frames, places: Integers, side_px: int, *, grey: bool) -> NDArray[np.uint8]:  # noqa: ARG002
-        """Return the drawings, those drawn before from disk; see ``driven.View``."""
-        poses = _poses(frames)
+        """Return drawings as ``driven.View`` says, from disk if they were drawn before."""
+        poses = Poses(*frames[:4])
 
         def draw() -> NDArray[np.uint8]:
             ground = Ground(self.net, self.seed, np.column_stack([poses.x_m, poses.y_m]))
@@ -86,9 +86,4 @@ class DrawnView:
         lanes = [(*lane[:3], lane.shape.tobytes(), *lane[4:]) for lane in self.net.lanes]
         key = self.seed, self.noon_s, grey, lanes, [column.tobytes() for column in (*poses, *self.signs)]
         code = (__file__, streets.__file__, windscreen.__file__, sign_designs.__file__)
-        return cached(draw, (len(poses.time_s), 1 if grey else 3, side_px, side_px), key, code=code)
-
-
-def _poses(frames: Frames) -> Poses:
-    """Return the camera's times, places and headings."""
-    return Poses(*frames[:4])
+        return load_or_draw(draw, (len(poses.time_s), 1 if grey else 3, side_px, side_px), key, code=code)

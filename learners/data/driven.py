@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from learners.data.road import FULL_LOCK_RAD, LOOK_AHEAD_M, WHEELBASE_M
+from learners.data.road import LOOK_AHEAD_M, steering_angle
 from learners.data.sets import Film, ImageSet, SteeringSet, channel_statistics
 from learners.data.splits import renumber
-from learners.data.streets import Integers, Net, hashed, read_net
+from learners.data.streets import Integers, Net, hash_integers, read_net
 from learners.data.unread import black_images
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Within
@@ -30,20 +30,19 @@ Column = NDArray[Any]
 
 TRAIN_IMAGES, TEST_IMAGES = 9500, 2000
 TRAIN_FRAMES, TEST_FRAMES = 3300, 600
-"""Default numbers of images with classes and of frames with steering angles, as of ``signs`` and ``road``."""
+"""Default numbers of images with classes and of frames with steering angles, as in ``signs`` and ``road``."""
 SIDE_PX = 32
 PARTS = 12
-"""Parts of the recorded time; every HELD_OUT-th is held out for tests, and so is one in HELD_OUT places."""
 HELD_OUT = 6
+"""Of the recorded time, cut in PARTS, every HELD_OUT-th part is for tests; so is one in HELD_OUT places."""
 FILM_PX, FILM_WIDTH_PX = 720 * 32 * 32, 30_000
-"""Pixels of all frames of a film, about, and of all side by side in one row, which browsers must show."""
+"""About how many pixels a film has, and how many px its frames side by side in one row, which browsers must show."""
 _KNOT_M = 3.0
 """Least distance between two points of a path through which the smooth curve goes."""
 _TURN_M = 4.0
 """The heading is that of the chord from as far behind to as far ahead."""
-_STANDING_MPS = 2.0
-_GAP_M = 100.0
-"""Where a film is thinned, a second of standing counts as so many metres, and a gap between frames as these at most."""
+_STANDING_MPS, _GAP_M = 2.0, 100.0
+"""When a film is thinned, each second counts as 2 m more, so that standing counts, and a gap as at most 100 m."""
 
 
 class Frames(NamedTuple):
@@ -68,7 +67,7 @@ class Frames(NamedTuple):
     drive: Column
 
     def take(self, rows: Integers | NDArray[np.bool_]) -> Frames:
-        """Return some of the frames."""
+        """Return the frames of ``rows``, indices or a mask."""
         return Frames(*(column[rows] for column in self))
 
 
@@ -94,7 +93,7 @@ class View(Protocol):
         ...
 
     def see(self, frames: Frames) -> Seen:
-        """Return what frames show, without drawing; called with all frames, and with the few that the page shows."""
+        """Return each frame's class and place, without drawing; called with all frames, then with those of a film."""
         ...
 
     def pictures(self, frames: Frames, places: Integers, side_px: int, *, grey: bool) -> NDArray[np.uint8]:
@@ -108,10 +107,10 @@ class View(Protocol):
 _NO_FRAMES = Frames._make([np.empty(0)] * 6 + [np.empty(0, dtype=np.int64)])
 
 
-def frames_of(drive: RecordedDrive, every_s: float, index: int = 0) -> Frames:
+def sample_frames(drive: RecordedDrive, every_s: float, index: int = 0) -> Frames:
     """Return a drive's frames at the multiples of ``every_s``; none if it moved less than LOOK_AHEAD_M / 2.
 
-    Between recorded points the path is a cubic spline over the distance driven.
+    The frames have the drive number ``index``. The path between recorded points is a cubic spline over the distance.
     """
     steps_m = np.hypot(np.diff(drive.x_m), np.diff(drive.y_m))
     driven_m = np.concatenate([[0.0], np.cumsum(steps_m)])
@@ -128,17 +127,14 @@ def frames_of(drive: RecordedDrive, every_s: float, index: int = 0) -> Frames:
     line = CubicSpline(driven_m[knots], np.column_stack([drive.x_m, drive.y_m])[knots])
     at_m = np.interp(time_s, drive.time_s, driven_m)
     here, end_m = line(at_m), driven_m[-1]
-    turn_m = np.minimum(
-        _TURN_M, np.minimum(at_m, end_m - at_m)
-    )  # as far ahead as behind, or an arc's chord is no tangent
+    # as far ahead as behind, or an arc's chord is no tangent
+    turn_m = np.minimum(_TURN_M, np.minimum(at_m, end_m - at_m))
     chord = np.where((turn_m > 0.5)[:, None], line(at_m + turn_m) - line(at_m - turn_m), line(at_m, 1))
     heading = np.arctan2(chord[:, 1], chord[:, 0])
     dx, dy = (line(np.minimum(at_m + LOOK_AHEAD_M, end_m)) - here).T
     ahead_m = np.cos(heading) * dx + np.sin(heading) * dy
     right_m = np.sin(heading) * dx - np.cos(heading) * dy
-    # the arc through the point has curvature 2 x / (x^2 + z^2) (Coulter 1992)
-    curvature = 2 * right_m / np.maximum(np.square(ahead_m) + np.square(right_m), 1e-6)
-    angle = np.clip(np.arctan(WHEELBASE_M * curvature) / FULL_LOCK_RAD, -1, 1)
+    angle = steering_angle(right_m, ahead_m)
     angle[at_m + LOOK_AHEAD_M > end_m] = np.nan
     speed = np.interp(time_s, drive.time_s, drive.speed_mps)
     return Frames(time_s, here[:, 0], here[:, 1], heading, speed, angle, np.full(len(time_s), index))
@@ -163,7 +159,7 @@ class Driven:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Further lines on the pictures for manifest and report, by title."""
+        """Further facts about the pictures for manifest and report: title to text."""
         return {}
 
     def view(self, net: Net, data: DataSettings, streams: Streams) -> View:
@@ -180,7 +176,7 @@ class Driven:
         raise NotImplementedError
 
     def load(self, data: DataSettings, streams: Streams) -> Any:  # noqa: ARG002 - as of all sets
-        """Raise InputError: without traffic there is nothing to see."""
+        """Raise InputError: without recorded traffic there is nothing to see."""
         raise InputError(
             f"data.name: '{self.name}' is made of the traffic of a run: a .sumocfg, an FCD recording with a net, or a "
             "replay."
@@ -189,7 +185,7 @@ class Driven:
     def load_driven(
         self, data: DataSettings, streams: Streams, traffic: RecordedTraffic, *, angles: bool, pictures: bool
     ) -> ImageSet | SteeringSet:
-        """Return the set with classes, or with steering ``angles``; without ``pictures`` the images are black.
+        """Return an ImageSet of what vehicles saw, or with ``angles`` a SteeringSet; without ``pictures`` it is black.
 
         Raises:
             InputError: the net cannot be read, or the vehicles see too little.
@@ -197,7 +193,7 @@ class Driven:
         """
         net = read_net(traffic.net)
         view = self.view(net, data, streams)
-        frames = _all_frames(traffic.drives, self.frame_s)
+        frames = _sample_drives(traffic.drives, self.frame_s)
         if not len(frames.time_s):
             raise InputError(
                 f"data.name: '{self.name}': no vehicle moves in the RSUs' discs, so there is nothing to see."
@@ -210,15 +206,15 @@ class Driven:
         if not usable.any():
             raise InputError(f"data.name: '{self.name}': no frame has {what}; cover more of the net, or record longer.")
         frames, labels, places = frames.take(usable), labels[usable], places[usable]
-        train, test = _split(frames, labels, places, streams.integer(self.name, "places"))
+        train, test = _hold_out(frames, labels, places, streams.integer(self.name, "places"))
         limits = (TRAIN_FRAMES, TEST_FRAMES) if angles else (TRAIN_IMAGES, TEST_IMAGES)
         generator = streams.generator(self.name, "chosen")
-        train = _limited(train, "data.train_images", data.train_images, limits[0], what, generator)
-        test = _limited(test, "data.test_images", data.test_images, limits[1], what, generator)
+        train = _sample(train, "data.train_images", data.train_images, limits[0], what, generator)
+        test = _sample(test, "data.test_images", data.test_images, limits[1], what, generator)
         side_px, channels = data.image_px or SIDE_PX, 1 if angles else 3
         if pictures:
             rows = np.concatenate([train, test])
-            both = _pictures(view, frames.take(rows), places[rows], side_px, angles=angles)
+            both = _draw_pictures(view, frames.take(rows), places[rows], side_px, angles=angles)
             images = [torch.from_numpy(part.copy()) for part in np.split(both, [len(train)])]
         else:
             images = [black_images(len(rows), channels, side_px) for rows in (train, test)]
@@ -233,7 +229,7 @@ class Driven:
             "train_speeds_mps": torch.from_numpy(frames.speed_mps[train].astype(np.float32)),
             "train_times_s": torch.from_numpy(frames.time_s[train]),
             "train_at_m": torch.from_numpy(np.column_stack([frames.x_m, frames.y_m])[train]),
-            "film": partial(self._film, view, traffic.drives, side_px, angles) if pictures else None,
+            "film": partial(self._make_film, view, traffic.drives, side_px, angles) if pictures else None,
             "facts": {
                 "Frames": f"every {self.frame_s:g} s on the paths of {len(np.unique(vehicle[train]))} vehicles inside "
                 "the RSUs' discs, blurred by the speed at each",
@@ -271,7 +267,7 @@ class Driven:
             test_names=test_names,
         )
 
-    def _film(
+    def _make_film(
         self,
         view: View,
         drives: Sequence[RecordedDrive],
@@ -280,10 +276,10 @@ class Driven:
         vehicles: Sequence[str],
         until_s: float,
     ) -> Film:
-        """Return frames of the vehicles, thinned to about FILM_PX pixels in all: few where a vehicle is slow."""
+        """Return frames of the vehicles (ids) up to ``until_s``, thinned to about FILM_PX pixels, most where slow."""
         wanted = set(vehicles)
         drives = [drive for drive in drives if drive.vehicle_id in wanted]
-        frames = _all_frames(drives, self.frame_s)
+        frames = _sample_drives(drives, self.frame_s)
         frames = frames.take(frames.time_s <= until_s)
         labels, places = _see(view, frames)
         order = {vehicle: number for number, vehicle in enumerate(dict.fromkeys(drive.vehicle_id for drive in drives))}
@@ -299,10 +295,7 @@ class Driven:
         every = max(passed[-1:].sum() * side_px / min(FILM_PX / side_px, FILM_WIDTH_PX), 1e-6)
         rows = np.unique(np.column_stack([path, passed // every]), axis=0, return_index=True)[1]
         frames = frames.take(rows)
-        if len(rows):
-            images = _pictures(view, frames, places[rows], side_px, angles=angles)
-        else:
-            images = np.zeros((0, 1 if angles else 3, side_px, side_px), dtype=np.uint8)
+        images = _draw_pictures(view, frames, places[rows], side_px, angles=angles)
         return Film(
             vehicles=[list(order)[one] for one in owners],
             mean_mps=mean_mps,
@@ -314,9 +307,11 @@ class Driven:
         )
 
 
-def _pictures(view: View, frames: Frames, places: Integers, side_px: int, *, angles: bool) -> NDArray[np.uint8]:
-    """Return a view's pictures; ValueError unless shape and type are right."""
+def _draw_pictures(view: View, frames: Frames, places: Integers, side_px: int, *, angles: bool) -> NDArray[np.uint8]:
+    """Return the view's pictures, (N, 3, P, P), or grey (N, 1, P, P) if ``angles``; ValueError if it returns others."""
     shape = (len(frames.time_s), 1 if angles else 3, side_px, side_px)
+    if not shape[0]:
+        return np.zeros(shape, dtype=np.uint8)
     found = view.pictures(frames, places, side_px, grey=angles)
     if found.dtype != np.uint8 or found.shape != shape:
         raise ValueError(f"pictures returned {found.dtype} of shape {found.shape}, expected uint8 of {shape}")
@@ -324,7 +319,7 @@ def _pictures(view: View, frames: Frames, places: Integers, side_px: int, *, ang
 
 
 def _see(view: View, frames: Frames) -> Seen:
-    """Return what a view sees, which is not asked about no frames; ValueError unless it is as ``Seen`` says."""
+    """Return ``view.see(frames)``, without calling it for no frames; ValueError unless it is as ``Seen`` says."""
     count, classes = len(frames.time_s), len(view.class_names)
     if count == 0:
         return Seen(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
@@ -340,9 +335,9 @@ def _see(view: View, frames: Frames) -> Seen:
     return seen
 
 
-def _all_frames(drives: Sequence[RecordedDrive], every_s: float) -> Frames:
-    """Return the frames of all drives; what a vehicle sees in several discs at once belongs to the first drive."""
-    each = [frames_of(drive, every_s, index) for index, drive in enumerate(drives)]
+def _sample_drives(drives: Sequence[RecordedDrive], every_s: float) -> Frames:
+    """Return all drives' frames, drive after drive; a vehicle in several discs has one frame, of the first drive."""
+    each = [sample_frames(drive, every_s, index) for index, drive in enumerate(drives)]
     if not each:
         return _NO_FRAMES
     frames = Frames(*map(np.concatenate, zip(*each, strict=True)))
@@ -351,10 +346,10 @@ def _all_frames(drives: Sequence[RecordedDrive], every_s: float) -> Frames:
     return frames.take(np.sort(np.unique(at, axis=0, return_index=True)[1]))
 
 
-def _split(frames: Frames, labels: Integers, places: Integers, seed: int) -> tuple[Integers, Integers]:
-    """Return the frames of training and of tests; those of a held-out place or time alone are in neither."""
+def _hold_out(frames: Frames, labels: Integers, places: Integers, seed: int) -> tuple[Integers, Integers]:
+    """Return rows for training and for tests; a row with only its place or only its time held out is in neither."""
     number, first, place = np.unique(places, return_index=True, return_inverse=True)
-    label, drawn = labels[first], hashed(seed, number, 11)
+    label, drawn = labels[first], hash_integers(seed, number, 11)
     held_out = np.zeros(len(number), dtype=np.bool_)
     for one in np.unique(label):
         members = np.flatnonzero(label == one)
@@ -366,8 +361,8 @@ def _split(frames: Frames, labels: Integers, places: Integers, seed: int) -> tup
     return np.flatnonzero(~held_out[place] & ~late), np.flatnonzero(held_out[place] & late)
 
 
-def _limited(rows: Integers, key: str, asked: int, default: int, what: str, generator: np.random.Generator) -> Integers:
-    """Return at most ``asked`` of the rows (0: ``default``), drawn at random and in order; refuse too few."""
+def _sample(rows: Integers, key: str, asked: int, default: int, what: str, generator: np.random.Generator) -> Integers:
+    """Return ``asked`` random rows (0: up to ``default``), ascending; InputError, about ``key``, if they are fewer."""
     if len(rows) < max(asked, 1):
         raise InputError(
             f"{key}: {max(asked, 1)} frames with {what} asked for, the recorded traffic has {len(rows)}; "

@@ -20,16 +20,15 @@ LEAST_IMAGES = 1000
 """Fewer images are drawn each time: that takes less than half a second."""
 LIMIT_BYTES = 2**30
 """Most bytes on disk: 30 default sets of signs."""
-
 Images = NDArray[np.uint8]
 
 
-def cached(draw: Callable[[], Images], shape: tuple[int, ...], *key: object, code: Sequence[str]) -> Images:
+def load_or_draw(draw: Callable[[], Images], shape: tuple[int, ...], *key: object, code: Sequence[str]) -> Images:
     """Return the images of ``draw``, uint8 of ``shape``, from a cache on disk if they were drawn before.
 
-    The cache is looked up by the ``repr`` of ``key``, which must contain all values that the images depend on, by the
-    contents of the modules at the paths ``code``, and by what rounds differently: NumPy, its libraries and the
-    processor. Fewer than LEAST_IMAGES, or without a cache that can be used, are drawn each time.
+    Images are the same if these are: the ``repr`` of ``key``, which must contain all values that the images depend on;
+    the files at the paths ``code``; and what rounds differently: NumPy, its libraries and the processor. Fewer than
+    LEAST_IMAGES are drawn each time, and so are all if the cache cannot be used.
     """
     if shape[0] < LEAST_IMAGES:
         return draw()

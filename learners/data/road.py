@@ -2,8 +2,7 @@
 
 Each drive has its own world: road width and markings, greys, shadows, light, haze, camera height and pitch. The angle
 follows from what a frame shows, by pure pursuit (Coulter 1992, "Implementation of the pure pursuit path tracking
-algorithm"): an arc through the middle of the road LOOK_AHEAD_M ahead. Verges may be lighter or darker than the road and
-shadows cross it, so raw pixels have little linear information; a small convolutional network finds the road.
+algorithm"): an arc through the middle of the road LOOK_AHEAD_M ahead.
 
 Ground coordinates are metres ahead of the camera and to the right of it; the road is flat. Arrays have one drive: N
 frames of P x P pixels.
@@ -27,12 +26,9 @@ from vnetsim.random_streams import Streams
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-TRAIN_DRIVES = 11
-TEST_DRIVES = 6
-"""Drives of the test set."""
-TRAIN_IMAGES = 3300
-"""Default number of training frames: 300 of each drive."""
-TEST_IMAGES = 600
+TRAIN_DRIVES, TEST_DRIVES = 11, 6
+TRAIN_IMAGES, TEST_IMAGES = 3300, 600
+"""Default numbers of frames: 300 of each training drive."""
 BLOCK = 50
 """Length of a stretch of time (frames)."""
 SIDE_PX = 64
@@ -64,8 +60,8 @@ class Road:
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
         """Return the set; every drive has its own random stream, and test drives are no training drives."""
         side_px = data.image_px or SIDE_PX
-        train = _drives(data.train_images or TRAIN_IMAGES, TRAIN_DRIVES, side_px, streams.child("road", "train"))
-        test = _drives(data.test_images or TEST_IMAGES, TEST_DRIVES, side_px, streams.child("road", "test"))
+        train = _draw_drives(data.train_images or TRAIN_IMAGES, TRAIN_DRIVES, side_px, streams.child("road", "train"))
+        test = _draw_drives(data.test_images or TEST_IMAGES, TEST_DRIVES, side_px, streams.child("road", "test"))
         lengths = [len(angles) for _, angles in train]
         drives = np.repeat(np.arange(len(train)), lengths)
         frames = np.concatenate([np.arange(length) for length in lengths])
@@ -83,20 +79,20 @@ class Road:
         )
 
 
-def steering_angle(aside_m: Doubles) -> Doubles:
-    """Return the steering angle in [-1, 1], right positive, to a point LOOK_AHEAD_M ahead and ``aside_m`` to the right.
+def steering_angle(right_m: Doubles, ahead_m: Doubles | float = LOOK_AHEAD_M) -> Doubles:
+    """Return the steering angle in [-1, 1], right positive, that leads to a point to the right and ahead.
 
     The arc through the point x to the right and z ahead has curvature 2 x / (x^2 + z^2) (Coulter 1992), and a car of
     wheelbase B follows curvature k with its front wheels at arctan(B k); FULL_LOCK_RAD is 1.
     """
-    curvature = 2 * aside_m / (np.square(aside_m) + LOOK_AHEAD_M**2)
-    return np.arctan(WHEELBASE_M * curvature) / FULL_LOCK_RAD
+    curvature = 2 * right_m / np.maximum(np.square(right_m) + np.square(ahead_m), 1e-6)
+    return np.asarray(np.clip(np.arctan(WHEELBASE_M * curvature) / FULL_LOCK_RAD, -1, 1))
 
 
-def drive(
+def draw_drive(
     generator: np.random.Generator, frames: int, *, side_px: int = SIDE_PX
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return the frames of a new drive in order, shape (N, P, P), and their steering angles, shape (N,)."""
+    """Return grey images of a new drive, in order, shape (N, P, P), and their steering angles, shape (N,)."""
     step_m = generator.uniform(1.5, 2.5)
     points = math.ceil((step_m * frames + VIEW_M) / GRID_M) + 1
     # a cubed smooth process, so that the road is nearly straight most of the time
@@ -108,13 +104,13 @@ def drive(
     return images, steering_angle(target_m).astype(np.float32)
 
 
-def _drives(
+def _draw_drives(
     count: int, drives: int, side_px: int, streams: Streams
 ) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
-    """Return images and angles of at most ``drives`` drives of nearly equal length, ``count`` frames in all."""
+    """Return images and angles of each drive: at most ``drives`` of nearly equal length, ``count`` frames in all."""
     drives = min(drives, count)
     return [
-        drive(streams.generator(number), count // drives + (number < count % drives), side_px=side_px)
+        draw_drive(streams.generator(number), count // drives + (number < count % drives), side_px=side_px)
         for number in range(drives)
     ]
 
@@ -130,29 +126,25 @@ def gaussian_process(generator: np.random.Generator, count: int, scale: float) -
     return np.asarray(noise / np.sqrt(np.square(window).sum()))
 
 
-def _integral(values: Doubles) -> Doubles:
-    """Return the integral from the first grid point to each of them (GRID_M apart), by the trapezoidal rule."""
+def _integrate(values: Doubles) -> Doubles:
+    """Return the integral from the first grid point to each (GRID_M apart), by the trapezoidal rule, same shape."""
     steps = GRID_M * (values[1:] + values[:-1]) / 2
     return np.concatenate([[0.0], np.cumsum(steps)])
 
 
 class Course:
-    """The course of the road and of the car on it.
+    """The course of the road and of the car on it, which drives ``step_m`` between two of N = ``frames`` frames.
 
-    Args:
-        frames: number of frames N.
-        step_m: distance that the car drives between two frames (m).
-        curvature: of the road every GRID_M, from the first frame to VIEW_M beyond the last, positive to the right
-            (1/m), shape (G,).
-        offset_m: of the car to the right of the road's middle at the same places (m), shape (G,); its slope is the
-            heading error.
+    ``curvature`` is that of the road (1/m), positive to the right, and ``offset_m`` how far right of its middle the car
+    is; the slope of this is the heading error. Both are given every GRID_M, from the first frame to VIEW_M beyond the
+    last.
     """
 
     def __init__(self, *, frames: int, step_m: float, curvature: Doubles, offset_m: Doubles) -> None:
         self.position_m: Doubles = step_m * np.arange(frames, dtype=np.float64)
         self._grid_m: Doubles = GRID_M * np.arange(len(curvature), dtype=np.float64)
-        self._road_heading_rad = _integral(curvature)
-        self._sideways_m = _integral(self._road_heading_rad)
+        self._road_heading_rad = _integrate(curvature)
+        self._sideways_m = _integrate(self._road_heading_rad)
         self._offset_m: Doubles = np.interp(self.position_m, self._grid_m, offset_m)
         self._heading_error_rad: Doubles = np.interp(self.position_m, self._grid_m, np.gradient(offset_m, GRID_M))
 
@@ -163,7 +155,7 @@ class Course:
         return along + self._heading_error_rad
 
     def middle_m(self, ahead_m: Doubles) -> Doubles:
-        """Return the distance (m) of the road's middle right of the camera's axis, shape (N, R) as of ``ahead_m``.
+        """Return how far right of the camera's axis the road's middle is (m) at each distance ahead, shape (N, R).
 
         At distance z, up to VIEW_M, ahead of a car at offset e to the right of the middle and turned to the right of
         the road by psi, with curvature k, for small angles:
@@ -196,9 +188,9 @@ class World:
     def __init__(self, generator: np.random.Generator) -> None:
         uniform = generator.uniform
         self.road = uniform(0.25, 0.6)
-        contrast = uniform(0.1, 0.25) * np.stack([_periodic(generator, 25.0) for _ in range(2)])
+        contrast = uniform(0.1, 0.25) * np.stack([_draw_periodic(generator, 25.0) for _ in range(2)])
         coarse, fine = (generator.standard_normal((cells, cells)) for cells in (_TABLE // 16, _TABLE))
-        trees = _periodic(generator, uniform(4, 16)) - uniform(0.2, 1.6)
+        trees = _draw_periodic(generator, uniform(4, 16)) - uniform(0.2, 1.6)
         height_m, horizon = uniform(1.3, 1.8), uniform(0.34, 0.42)
         self.half_width_m = uniform(1.4, 2.3)  # of the road
         self.sky, self.skyline, self.line = uniform(0.55, 1.0), uniform(0.1, 0.5), uniform(0.85, 1.0)
@@ -212,12 +204,12 @@ class World:
         # noise on the ground by 0.25 m ahead and to the right
         self.texture: Floats = (0.3 * np.kron(coarse, np.ones((16, 16))) + 0.6 * fine).astype(np.float32)
         # height of the skyline in image heights, by direction
-        self.hills: Floats = (0.09 + 0.05 * _periodic(generator, 6.0)).astype(np.float32)
+        self.hills: Floats = (0.09 + 0.05 * _draw_periodic(generator, 6.0)).astype(np.float32)
         self.visibility_m = uniform(80, 300)  # distance at which haze has removed 63 % of the contrast
         self.camera = Camera(height_m, horizon, gamma=uniform(0.7, 1.3), noise=uniform(0.005, 0.03))
 
 
-def _periodic(generator: np.random.Generator, scale: float) -> Doubles:
+def _draw_periodic(generator: np.random.Generator, scale: float) -> Doubles:
     """Return a smooth process of mean 0, variance 1 around a ring of _TABLE steps, correlated over ``scale`` steps."""
     frequencies = np.fft.rfftfreq(_TABLE)
     shaped = np.fft.irfft(
@@ -237,20 +229,13 @@ def render(world: World, course: Course, generator: np.random.Generator, *, side
     horizon_px = side_px * (world.camera.horizon + pitch)[:, None]
     below_px = np.arange(side_px) + 0.5 - horizon_px
     ahead_m = np.minimum(FOCAL * side_px * world.camera.height_m / np.maximum(below_px, 0.5), VIEW_M)
-    along_m = course.position_m[:, None] + ahead_m
-    middle_m = course.middle_m(ahead_m)
+    of_rows: tuple[Doubles, ...] = (below_px, ahead_m, course.position_m[:, None] + ahead_m, course.middle_m(ahead_m))
+    by_row = [values[:, :, None].astype(np.float32) for values in of_rows]  # broadcast over the pixels of a row
 
     images = np.empty((frames, side_px, side_px), dtype=np.uint8)
     for start in range(0, frames, _CHUNK):  # small enough to stay in the processor's cache
         part = slice(start, start + _CHUNK)
-        image = _scene(
-            world,
-            below_px=_of_rows(below_px[part]),
-            ahead_m=_of_rows(ahead_m[part]),
-            along_m=_of_rows(along_m[part]),
-            middle_m=_of_rows(middle_m[part]),
-            heading_rad=course.heading_rad[part],
-        )
+        image = _draw_scene(world, course.heading_rad[part], *(values[part] for values in by_row))
         image *= gain[part, None, None]
         np.power(np.clip(image, 0, 1, out=image), np.float32(world.camera.gamma), out=image)
         image += np.float32(world.camera.noise) * generator.standard_normal(image.shape, dtype=np.float32)
@@ -258,30 +243,25 @@ def render(world: World, course: Course, generator: np.random.Generator, *, side
     return images
 
 
-def _of_rows(values: Doubles) -> Floats:
-    """Return values per row, shape (N, P), as (N, P, 1), so that they broadcast over the pixels of the row."""
-    return values[:, :, None].astype(np.float32)
-
-
-def _scene(
-    world: World, *, below_px: Floats, ahead_m: Floats, along_m: Floats, middle_m: Floats, heading_rad: Doubles
+def _draw_scene(
+    world: World, heading_rad: Doubles, below_px: Floats, ahead_m: Floats, along_m: Floats, middle_m: Floats
 ) -> Floats:
-    """Return ground and sky in even light, with haze over the distance, shape (N, P, P)."""
-    # per image row, shape (N, P, 1): below_px below the horizon, ahead_m from the car to the ground, along_m the same
-    # from the start of the drive along the road, middle_m from the car's axis right to the middle of the road there;
-    # heading_rad, shape (N,), is the direction of the car
+    """Return ground and sky in even light, with haze over the distance, as brightness, shape (N, P, P)."""
+    # heading_rad, shape (N,), is the direction of the car; the others, (N, P, 1), are per image row: below_px below
+    # the horizon, ahead_m from the car to the ground, along_m the same from the start of the drive along the road,
+    # middle_m from the car's axis right to the middle of the road there
     side_px = below_px.shape[1]
     focal_px = np.float32(FOCAL * side_px)
     aside_px = np.arange(side_px, dtype=np.float32) + np.float32(0.5 - side_px / 2)
     px_per_m = focal_px / ahead_m  # across the road
-    image = _ground(world, along_m, aside_px / px_per_m - middle_m, px_per_m)
+    image = _draw_ground(world, along_m, aside_px / px_per_m - middle_m, px_per_m)
     clear = np.exp(-ahead_m / np.float32(world.visibility_m))
     haze = np.float32(0.85 * world.sky)
     image *= clear
     image += haze * (1 - clear)
 
     bearing = heading_rad[:, None] + aside_px / focal_px
-    ridge_px = side_px * world.hills[_index(bearing * (_TABLE / (2 * np.pi)))]
+    ridge_px = side_px * world.hills[_table_index(bearing * (_TABLE / (2 * np.pi)))]
     sky = np.float32(world.sky) * (1 - np.float32(0.3 / side_px) * np.maximum(-below_px, 0))
     hills = np.clip(0.5 + ridge_px[:, None, :] + below_px, 0, 1)
     backdrop = sky + hills * (np.float32(0.5 * (world.skyline + haze)) - sky)
@@ -289,34 +269,34 @@ def _scene(
     return image
 
 
-def _ground(world: World, along_m: Floats, across_m: Floats, px_per_m: Floats) -> Floats:
+def _draw_ground(world: World, along_m: Floats, across_m: Floats, px_per_m: Floats) -> Floats:
     """Return verge, road, lines and shadows seen at every pixel, in even light without haze, shape (N, P, P)."""
     # per image row, shape (N, P, 1): along_m along the road, px_per_m across the road;
     # per pixel, shape (N, P, P): across_m to the right of the middle of the road
     half_m = np.float32(world.half_width_m)
     distance_m = np.abs(across_m)
-    left, right = world.verges[:, _index(2 * along_m)]
+    left, right = world.verges[:, _table_index(2 * along_m)]
     image: Floats = np.where(across_m < 0, left, right)
     image += np.clip(0.5 + (half_m - distance_m) * px_per_m, 0, 1) * (np.float32(world.road) - image)
-    texture = world.texture[_index(4 * along_m), _index(4 * across_m)]
+    texture = world.texture[_table_index(4 * along_m), _table_index(4 * across_m)]
     image *= 1 + np.minimum(np.float32(0.07), px_per_m / 80) * texture  # far grains are smaller than a pixel
-    edges = _stripe(distance_m - half_m + np.float32(0.2), px_per_m)
+    edges = _cover_by_stripe(distance_m - half_m + np.float32(0.2), px_per_m)
     image += np.float32(world.edge_line) * edges * (np.float32(world.line) - image)
     if world.dashes:
         painted = np.float32(world.dashes) * (np.mod(along_m, 9) < 4)
-        image += painted * _stripe(distance_m, px_per_m) * (np.float32(world.line) - image)
-    shade = world.shade[_index(2 * along_m + np.float32(2 * world.slant) * across_m)]
+        image += painted * _cover_by_stripe(distance_m, px_per_m) * (np.float32(world.line) - image)
+    shade = world.shade[_table_index(2 * along_m + np.float32(2 * world.slant) * across_m)]
     image *= 1 - np.float32(world.shadow) * shade
     return image
 
 
-def _stripe(distance_m: Floats, px_per_m: Floats) -> Floats:
+def _cover_by_stripe(distance_m: Floats, px_per_m: Floats) -> Floats:
     """Return the share of each pixel that a stripe of 0.16 m covers, in [0, 1], given the distance to its middle."""
     half_m = np.float32(0.08)
     covered: Floats = np.clip(0.5 + (half_m - np.abs(distance_m)) * px_per_m, 0, np.minimum(1, 2 * half_m * px_per_m))
     return covered
 
 
-def _index(place: Floats | Doubles) -> NDArray[np.int32]:
-    """Return places along a periodic table, in its steps, as indices into it: rounded down, modulo _TABLE."""
+def _table_index(place: Floats | Doubles) -> NDArray[np.int32]:
+    """Return places in steps of a periodic table, of any sign, as indices into it: rounded down, modulo _TABLE."""
     return np.floor(place).astype(np.int32) & (_TABLE - 1)

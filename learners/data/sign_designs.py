@@ -33,56 +33,8 @@ PAINTS: dict[str, tuple[float, float, float]] = {
     "black": (0.09, 0.09, 0.10),
 }
 """Colours of retroreflective sheeting under white light, RGB in [0, 1]."""
-
-
-def disc(u: Floats, v: Floats, radius: float) -> Floats:
-    """Return the distance to a disc around the origin."""
-    return np.hypot(u, v) - np.float32(radius)
-
-
-def box(u: Floats, v: Floats, half_width: float, half_height: float) -> Floats:
-    """Return the distance to an upright rectangle around the origin (Chebyshev outside its corners)."""
-    return np.maximum(np.abs(u) - np.float32(half_width), np.abs(v) - np.float32(half_height))
-
-
-def triangle(u: Floats, v: Floats, inradius: float) -> Floats:
-    """Return the distance to an equilateral triangle around the origin, one corner up."""
-    side = np.float32(0.8660254) * np.abs(u) - np.float32(0.5) * v
-    return np.maximum(side, v) - np.float32(inradius)
-
-
-def octagon(u: Floats, v: Floats, inradius: float) -> Floats:
-    """Return the distance to a regular octagon around the origin, one side down."""
-    a, b = np.abs(u), np.abs(v)
-    return np.maximum(np.maximum(a, b), np.float32(0.7071068) * (a + b)) - np.float32(inradius)
-
-
-def stroke(u: Floats, v: Floats, start: tuple[float, float], end: tuple[float, float], width: float) -> Floats:
-    """Return the distance to a straight stroke with round ends."""
-    du, dv = np.float32(end[0] - start[0]), np.float32(end[1] - start[1])
-    pu, pv = u - np.float32(start[0]), v - np.float32(start[1])
-    along = np.clip((pu * du + pv * dv) / (du * du + dv * dv), 0, 1)
-    return np.hypot(pu - along * du, pv - along * dv) - np.float32(width / 2)
-
-
-def path(u: Floats, v: Floats, points: tuple[tuple[float, float], ...], width: float) -> Floats:
-    """Return the distance to a chain of strokes through ``points``, at least two."""
-    distance = stroke(u, v, points[0], points[1], width)
-    for start, end in pairwise(points[1:]):
-        distance = np.minimum(distance, stroke(u, v, start, end, width))
-    return distance
-
-
-def _choose(generator: np.random.Generator, count: int, options: int) -> list[NDArray[np.bool_]]:
-    """Draw one of ``options`` numbers for each image; return, for each number, which images drew it, (N, 1, 1)."""
-    drawn = generator.integers(options, size=(count, 1, 1))
-    return [drawn == option for option in range(options)]
-
-
 _FAR = np.float32(9.0)
 """A distance larger than any sign: the shape is not drawn."""
-
-
 _SEGMENTS = (
     ((0, 0), (1, 0)),
     ((1, 0), (1, 1)),
@@ -92,21 +44,9 @@ _SEGMENTS = (
     ((0, 0), (0, 1)),
     ((0, 1), (1, 1)),
 )
-_NUMERALS = {3: "1111001", 5: "1011011", 6: "1011111", 7: "1110000", 8: "1111111"}
-_TENS = np.array([[segment == "1" for segment in _NUMERALS[ten]] for ten in (3, 5, 6, 7, 8)])
-
-
-def _number(u: Floats, v: Floats, generator: np.random.Generator) -> Floats:
-    """Return the distance to the speed limit drawn for each image: 30, 50, 60, 70 or 80, shape (N, H, W)."""
-    lit = _TENS[generator.integers(len(_TENS), size=len(u))]
-    distance: Floats = np.abs(box(u - 0.27, v, 0.15, 0.30)) - np.float32(0.075)  # the zero
-    for number, ((x0, y0), (x1, y1)) in enumerate(_SEGMENTS):
-        ends = ((0.30 * x0 - 0.42, 0.30 * y0 - 0.30), (0.30 * x1 - 0.42, 0.30 * y1 - 0.30))
-        segment = stroke(u, v, *ends, 0.15)
-        distance = np.minimum(distance, np.where(lit[:, number, None, None], segment, _FAR))
-    return distance
-
-
+"""The strokes of a seven-segment numeral."""
+_TENS = np.array([[lit == "1" for lit in word] for word in ("1111001", "1011011", "1011111", "1110000", "1111111")])
+"""Which segments are lit in 3, 5, 6, 7 and 8."""
 _STOP_LETTERS = (
     ((-0.46, -0.22), (-0.66, -0.22), (-0.66, 0.0), (-0.46, 0.0), (-0.46, 0.22), (-0.66, 0.22)),
     ((-0.34, -0.22), (-0.06, -0.22)),
@@ -114,6 +54,61 @@ _STOP_LETTERS = (
     ((0.08, -0.22), (0.28, -0.22), (0.28, 0.22), (0.08, 0.22), (0.08, -0.22)),
     ((0.44, 0.22), (0.44, -0.22), (0.66, -0.22), (0.66, 0.02), (0.44, 0.02)),
 )
+
+
+def disc(u: Floats, v: Floats, radius: float) -> Floats:
+    """Return the signed distance, negative inside, to a disc around the origin."""
+    return np.hypot(u, v) - np.float32(radius)
+
+
+def box(u: Floats, v: Floats, half_width: float, half_height: float) -> Floats:
+    """Return the signed distance to an upright rectangle around the origin (Chebyshev outside its corners)."""
+    return np.maximum(np.abs(u) - np.float32(half_width), np.abs(v) - np.float32(half_height))
+
+
+def triangle(u: Floats, v: Floats, inradius: float) -> Floats:
+    """Return the signed distance to an equilateral triangle around the origin, one corner up."""
+    side = np.float32(0.8660254) * np.abs(u) - np.float32(0.5) * v
+    return np.maximum(side, v) - np.float32(inradius)
+
+
+def octagon(u: Floats, v: Floats, inradius: float) -> Floats:
+    """Return the signed distance to a regular octagon around the origin, one side down."""
+    a, b = np.abs(u), np.abs(v)
+    return np.maximum(np.maximum(a, b), np.float32(0.7071068) * (a + b)) - np.float32(inradius)
+
+
+def stroke(u: Floats, v: Floats, start: tuple[float, float], end: tuple[float, float], width: float) -> Floats:
+    """Return the signed distance to a straight stroke with round ends, from the place ``start`` to ``end``."""
+    du, dv = np.float32(end[0] - start[0]), np.float32(end[1] - start[1])
+    pu, pv = u - np.float32(start[0]), v - np.float32(start[1])
+    along = np.clip((pu * du + pv * dv) / (du * du + dv * dv), 0, 1)
+    return np.hypot(pu - along * du, pv - along * dv) - np.float32(width / 2)
+
+
+def path(u: Floats, v: Floats, points: tuple[tuple[float, float], ...], width: float) -> Floats:
+    """Return the signed distance to a chain of strokes through ``points``, at least two."""
+    distance = stroke(u, v, points[0], points[1], width)
+    for start, end in pairwise(points[1:]):
+        distance = np.minimum(distance, stroke(u, v, start, end, width))
+    return distance
+
+
+def _choose(generator: np.random.Generator, count: int, options: int) -> list[NDArray[np.bool_]]:
+    """Draw one of ``options`` for each of ``count`` images; return, for each option, which drew it, (count, 1, 1)."""
+    drawn = generator.integers(options, size=(count, 1, 1))
+    return [drawn == option for option in range(options)]
+
+
+def _number(u: Floats, v: Floats, generator: np.random.Generator) -> Floats:
+    """Return the signed distance to the number of a speed limit, drawn for each image: 30, 50, 60, 70 or 80."""
+    lit = _TENS[generator.integers(len(_TENS), size=len(u))]
+    distance: Floats = np.abs(box(u - 0.27, v, 0.15, 0.30)) - np.float32(0.075)  # the zero
+    for number, ((x0, y0), (x1, y1)) in enumerate(_SEGMENTS):
+        ends = ((0.30 * x0 - 0.42, 0.30 * y0 - 0.30), (0.30 * x1 - 0.42, 0.30 * y1 - 0.30))
+        segment = stroke(u, v, *ends, 0.15)
+        distance = np.minimum(distance, np.where(lit[:, number, None, None], segment, _FAR))
+    return distance
 
 
 def _stop(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
@@ -133,11 +128,8 @@ def _yield(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
 def _priority(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
     """Return the layers of the sign of a priority road: a yellow square on its corner."""
     distance = np.float32(0.7071068) * (np.abs(u) + np.abs(v))
-    return [
-        Layer(distance - np.float32(0.78), "black"),
-        Layer(distance - np.float32(0.73), "white"),
-        Layer(distance - np.float32(0.50), "yellow"),
-    ]
+    layers = ((0.78, "black"), (0.73, "white"), (0.50, "yellow"))
+    return [Layer(distance - np.float32(size), paint) for size, paint in layers]
 
 
 def _no_entry(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
@@ -169,11 +161,8 @@ def _direction(u: Floats, v: Floats, generator: np.random.Generator) -> list[Lay
     y = np.where(ahead, v, np.where(left, u, -u))
     shaft = stroke(x, y, (0, 0.55), (0, -0.3), 0.20)
     head = np.minimum(stroke(x, y, (0, -0.58), (-0.36, -0.18), 0.20), stroke(x, y, (0, -0.58), (0.36, -0.18), 0.20))
-    return [
-        Layer(disc(u, v, 1.0), "white"),
-        Layer(disc(u, v, 0.94), "blue"),
-        Layer(np.minimum(shaft, head), "white"),
-    ]
+    arrow = np.minimum(shaft, head)
+    return [Layer(disc(u, v, 1.0), "white"), Layer(disc(u, v, 0.94), "blue"), Layer(arrow, "white")]
 
 
 def _board(u: Floats, v: Floats) -> list[Layer]:

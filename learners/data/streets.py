@@ -7,8 +7,9 @@ those of the net (m); the ground is flat.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,8 +123,8 @@ def read_net(path: Path) -> Net:
     return net
 
 
-def hashed(seed: int, *parts: Integers | int) -> Floats:
-    """Return a number in [0, 1) for each tuple of integers (arrays broadcast), the same for the same seed."""
+def hash_integers(seed: int, *parts: Integers | int) -> Floats:
+    """Return a pseudo-random number in [0, 1) that follows from the seed and a tuple of integers; arrays broadcast."""
     mixed = np.array(seed & 0x7FFFFFFFFFFFFFFF, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:  # SplitMix64 (Steele, Lea and Flood 2014)
@@ -150,7 +151,7 @@ def find_edges(net: Net, x_m: Floats, y_m: Floats, heading_rad: Floats) -> tuple
     for lane in net.lanes:
         if lane.paved or lane.function not in ("", "internal"):
             continue
-        for start, end, gone_m in _pieces(lane.shape):
+        for start, end, gone_m in _split_polyline(lane.shape):
             length_m = float(np.hypot(*(end - start)))
             along_m = np.linspace(0, length_m, int(length_m / _SAMPLE_M) + 2)
             at = start + (along_m / max(length_m, 1e-9))[:, None] * (end - start)
@@ -174,25 +175,18 @@ def find_edges(net: Net, x_m: Floats, y_m: Floats, heading_rad: Floats) -> tuple
 
 
 class Signs(NamedTuple):
-    """Signs at fixed places, K in all.
-
-    Args:
-        at_m: positions, shape (K, 2).
-        heading_rad: direction of the traffic that sees each, from east counter-clockwise, shape (K,).
-        label: index of the class in ``DESIGNS``, shape (K,).
-        variant: which member of its class, such as the number of a limit, shape (K,).
-    """
+    """Signs at fixed places; each column has the shape (K,), ``at_m`` (K, 2)."""
 
     at_m: Floats
-    heading_rad: Floats
-    label: Integers
-    variant: Integers
+    heading_rad: Floats  # direction of the traffic that sees the sign, from east counter-clockwise
+    label: Integers  # index of the class in ``DESIGNS``
+    variant: Integers  # which member of its class, such as the number of a limit
 
 
 def place_signs(net: Net, seed: int) -> Signs:
-    """Return the signs of a net, at the right of every street of more than 7 m.
+    """Return the signs of a net, street after street, at the right of every street of more than 7 m; maybe none.
 
-    The last one before a junction says who goes first there, the first one after it the speed limit; between them, one
+    The last sign of a street says who goes first at the junction, the first one the speed limit; between them is one
     every STRETCH_M, of a class that seed and place draw.
     """
     highest: dict[str, float] = defaultdict(lambda: -np.inf)
@@ -213,10 +207,10 @@ def place_signs(net: Net, seed: int) -> Signs:
             beside = lane.width_m / 2 + _BESIDE_M
             x = np.interp(place_m, along, lane.shape[:, 0]) + beside * np.sin(heading)
             y = np.interp(place_m, along, lane.shape[:, 1]) - beside * np.cos(heading)
-            drawn, other = (float(hashed(seed, round(10 * x), round(10 * y), salt)) for salt in (1, 2))
+            drawn, other = (float(hash_integers(seed, round(10 * x), round(10 * y), salt)) for salt in (1, 2))
             label, variant = _CLASSES[int(10 * drawn)], int(3 * other)
             if number == 0:
-                label = _at_junction(net, net.edges[name], highest, drawn)
+                label = _choose_last_sign(net, net.edges[name], highest, drawn)
             elif number == len(places) - 1:
                 label = "speed limit"
             if label == "speed limit":
@@ -227,8 +221,8 @@ def place_signs(net: Net, seed: int) -> Signs:
     return Signs(table[:, :2], table[:, 2], label_of, variant_of)
 
 
-def _at_junction(net: Net, edge: Edge, highest: Mapping[str, float], drawn: float) -> str:
-    """Return the class of the sign before a street's end; ``drawn`` in [0, 1) decides between stop and yield."""
+def _choose_last_sign(net: Net, edge: Edge, highest: Mapping[str, float], drawn: float) -> str:
+    """Return the class of a street's last sign, given the highest priority at each junction; ``drawn`` < 0.3: stop."""
     kind = net.junctions.get(edge.end, "")
     if kind.startswith("traffic_light"):
         return "pedestrian crossing"
@@ -242,12 +236,9 @@ def _at_junction(net: Net, edge: Edge, highest: Mapping[str, float], drawn: floa
 
 
 class Ground:
-    """The ground from above, in colour, in tiles around the places that are asked for.
+    """The ground from above, in tiles around the places ``at_m`` of cameras, shape (N, 2), up to VIEW_M.
 
-    Args:
-        net: the net.
-        seed: the seed of greys, verges and buildings.
-        at_m: places of cameras, shape (N, 2); the ground is drawn around them up to VIEW_M.
+    Greys, verges and buildings follow from the seed and the place.
 
     Attributes:
         origin: tile numbers (x, y) of the first column and row of ``tile_of``.
@@ -269,15 +260,19 @@ class Ground:
             wanted[max(row - reach, 0) : row + reach + 1, max(column - reach, 0) : column + reach + 1] = True
         numbers = np.cumsum(wanted, dtype=np.int32).reshape(wanted.shape)
         self.tile_of: NDArray[np.int32] = np.where(wanted, numbers, np.int32(0))
-        pixels = self._drawn(net, seed)
+        pixels = self._draw_tiles(net, seed)
         self.colours = [pixels.reshape(-1, 3)]
         for _ in range(LEVELS - 1):
-            pixels = np.stack([_halved(tile) for tile in pixels])
+            side = pixels.shape[1] // 2
+            pixels = np.stack([
+                tile.reshape(side, 2, side, 2, 3).mean(axis=(1, 3), dtype=np.float32).astype(np.uint8)
+                for tile in pixels
+            ])  # fmt: skip
             self.colours.append(pixels.reshape(-1, 3))
         self._build(net, seed)
 
-    def _drawn(self, net: Net, seed: int) -> NDArray[np.uint8]:
-        """Return the pixels of bare ground and of each tile, shape (tiles + 1, S, S, 3); set ``_grain`` to paint."""
+    def _draw_tiles(self, net: Net, seed: int) -> NDArray[np.uint8]:
+        """Return the pixels of bare ground and of each tile, shape (tiles + 1, S, S, 3); set ``_grain``."""
         side = round(TILE_M / CELL_M)
         rows, columns = np.nonzero(self.tile_of)
         grain = np.random.default_rng(seed).random((side, side, 1), dtype=np.float32)  # the same in each tile
@@ -288,30 +283,31 @@ class Ground:
         places = zip(rows + self.origin[1], columns + self.origin[0], strict=True)
         for number, (row, column) in enumerate(places, start=1):
             # verges: patches of grass and earth of 4 m, and grain
-            patch = hashed(seed, (column * len(patches) + patches)[None, :], (row * len(patches) + patches)[:, None], 3)
+            x, y = column * len(patches) + patches, row * len(patches) + patches
+            patch = hash_integers(seed, x[None, :], y[:, None], 3)
             green = _GRASS + patch[..., None].astype(np.float32) * _EARTH
             pixels[number] = green.repeat(16, axis=0).repeat(16, axis=1) * self._grain
-        for paint in (self._surface, self._marks):
+        for paint in (self._pave, self._paint_lines):
             for lane in net.lanes:
-                for start, end, gone_m in _pieces(lane.shape):
+                for start, end, gone_m in _split_polyline(lane.shape):
                     paint(pixels, lane, start, end, gone_m)
         return pixels
 
-    def _surface(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, _: float) -> None:
-        """Pave one straight piece of a lane, in place."""
+    def _pave(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, _: float) -> None:
+        """Paint, in place, the surface of one straight piece of a lane."""
         half_m = lane.width_m / 2
         paved = lane.paved or lane.function == "walkingarea"
         colour = ((_PAVEMENT if paved else _ASPHALT) * self._grain).astype(np.uint8)
-        for part, along, across, length_m, cells in self._near(pixels, start, end, half_m):
+        for part, along, across, length_m, cells in self._find_tiles(pixels, start, end, half_m):
             inside = (np.abs(across) <= half_m) & (along >= -half_m / 2) & (along <= length_m + half_m / 2)
             part[inside] = colour[cells][inside]
 
-    def _marks(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, gone_m: float) -> None:
+    def _paint_lines(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, gone_m: float) -> None:
         """Paint, in place, lines along one straight piece of a lane, or the stripes of a crossing."""
         if lane.function not in ("", "crossing") or lane.paved:
             return
         half_m = lane.width_m / 2
-        for part, along, across, length_m, _cells in self._near(pixels, start, end, half_m + 0.2):
+        for part, along, across, length_m, _cells in self._find_tiles(pixels, start, end, half_m + 0.2):
             on = (along >= 0) & (along <= length_m)
             if lane.function == "crossing":
                 painted = on & (np.abs(across) <= half_m) & (np.mod(along + gone_m, _STRIPE_M) < _STRIPE_M / 2)
@@ -323,25 +319,22 @@ class Ground:
             painted = on & ((right & (dashed if lane.number else True)) | (left & dashed))
             part[painted] = _PAINT
 
-    def _near(
+    def _find_tiles(
         self, pixels: NDArray[np.uint8], start: Floats, end: Floats, beside_m: float
-    ) -> list[tuple[NDArray[np.uint8], Floats, Floats, float, tuple[slice, slice]]]:
-        """Return, per tile, a view of pixels around a piece; metres along, right of it and in all; and the slices."""
+    ) -> Iterator[tuple[NDArray[np.uint8], Floats, Floats, float, tuple[slice, slice]]]:
+        """Yield, per tile near a piece: view of pixels; their metres along and right of it; its length (m); slices."""
         side = round(TILE_M / CELL_M)
         low, high = np.minimum(start, end) - beside_m - 1, np.maximum(start, end) + beside_m + 1
         first, last = (np.floor(one / CELL_M).astype(np.int64) for one in (low, high))
         length_m = float(np.hypot(*(end - start)))
         ux, uy = (end - start) / length_m if length_m > 0 else (1.0, 0.0)
-        found = []
         for row in range(first[1] // side, last[1] // side + 1):
             for column in range(first[0] // side, last[0] // side + 1):
                 i, j = row - self.origin[1], column - self.origin[0]
                 if not (0 <= i < self.tile_of.shape[0] and 0 <= j < self.tile_of.shape[1]) or not self.tile_of[i, j]:
                     continue
-                middle = TILE_M * np.array([column + 0.5, row + 0.5]) - start
-                if (
-                    abs(uy * middle[0] - ux * middle[1]) > beside_m + 1 + TILE_M * 0.71
-                ):  # a diagonal street's box is large
+                x, y = TILE_M * np.array([column + 0.5, row + 0.5]) - start
+                if abs(uy * x - ux * y) > beside_m + 1 + TILE_M * 0.71:  # a diagonal street's box is large
                     continue
                 xs = np.arange(max(first[0], column * side), min(last[0], column * side + side - 1) + 1)[None, :]
                 ys = np.arange(max(first[1], row * side), min(last[1], row * side + side - 1) + 1)[:, None]
@@ -351,11 +344,10 @@ class Ground:
                     slice(xs[0, 0] - column * side, xs[0, -1] - column * side + 1),
                 )
                 part = pixels[self.tile_of[i, j]][cells]
-                found.append((part, ux * dx + uy * dy, uy * dx - ux * dy, length_m, cells))
-        return found
+                yield part, ux * dx + uy * dy, uy * dx - ux * dy, length_m, cells
 
     def _build(self, net: Net, seed: int) -> None:
-        """Set ``first_block``, ``heights_dm`` (0 on a street or within 3 m of one), ``tints`` and ``wooded``."""
+        """Set ``first_block``, ``heights_dm`` (0 on a lane or within 3 m of one), ``tints`` and ``wooded``."""
         margin_m = _ASLANT * (SKYLINE_M - VIEW_M)
         self.first_block: Integers = np.floor((TILE_M * self.origin - margin_m) / BLOCK_M).astype(np.int64)
         last = TILE_M * (self.origin + self.tile_of.shape[::-1]) + margin_m
@@ -364,47 +356,37 @@ class Ground:
         self.heights_dm = np.zeros(shape, dtype=np.uint8)
         self.tints = np.zeros((*shape, 3), dtype=np.uint8)
         self.wooded = np.zeros(shape, dtype=np.bool_)
-        free = self._free(net, shape)
+        free = self._find_free(net, shape)
         columns = self.first_block[0] + np.arange(shape[1])
         for place in range(shape[0]):  # row by row: a net may be large
             row = int(self.first_block[1]) + place
-            district = hashed(seed, columns // 20, row // 20, 6)  # towns and woods of 120 m
-            drawn, tall, tone = (hashed(seed, columns, row, salt) for salt in (7, 8, 9))
-            wooded = hashed(seed, columns, row, 10) > district
+            district = hash_integers(seed, columns // 20, row // 20, 6)  # towns and woods of 120 m
+            drawn, tall, tone = (hash_integers(seed, columns, row, salt) for salt in (7, 8, 9))
+            wooded = hash_integers(seed, columns, row, 10) > district
             heights_dm = np.where(wooded, 30 + 60 * tall, 50 + 150 * tall * district)
             self.heights_dm[place] = np.where(free[place] & (drawn < 0.25 + 0.5 * district), heights_dm, 0)
             house, tree = _HOUSE + tone[:, None] * _ITS_TONES, _TREE + tone[:, None] * _TREES_TONES
             self.tints[place] = np.where(wooded[:, None], tree, house)
             self.wooded[place] = wooded
 
-    def _free(self, net: Net, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-        """Return whether each block is free of lanes, also within 3 m of it, bool of ``shape``."""
+    def _find_free(self, net: Net, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Return whether each block has no lane in it or within 3 m of it, of ``shape`` (rows, columns)."""
         free = np.ones(shape, dtype=np.bool_)
         for lane in net.lanes:
-            for start, end, _ in _pieces(lane.shape):
+            for start, end, _ in _split_polyline(lane.shape):
                 length_m = float(np.hypot(*(end - start)))
                 steps = np.linspace(0, 1, max(2, int(length_m / 2) + 1))[:, None]
                 points = start + steps * (end - start)
                 reach_m = lane.width_m / 2 + 3
-                for dx in (-reach_m, 0, reach_m):
-                    for dy in (-reach_m, 0, reach_m):
-                        column, row = (
-                            np.floor((points + np.array([dx, dy])) / BLOCK_M).astype(np.int64) - self.first_block
-                        ).T
-                        inside = (row >= 0) & (row < shape[0]) & (column >= 0) & (column < shape[1])
-                        free[row[inside], column[inside]] = False
+                for offset in product((-reach_m, 0, reach_m), repeat=2):
+                    column, row = (np.floor((points + offset) / BLOCK_M).astype(np.int64) - self.first_block).T
+                    inside = (row >= 0) & (row < shape[0]) & (column >= 0) & (column < shape[1])
+                    free[row[inside], column[inside]] = False
         return free
 
 
-def _halved(tile: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return a tile (S, S, 3) at half its resolution."""
-    side = len(tile) // 2
-    halved: NDArray[np.uint8] = tile.reshape(side, 2, side, 2, 3).mean(axis=(1, 3), dtype=np.float32).astype(np.uint8)
-    return halved
-
-
-def _pieces(shape: Floats) -> Sequence[tuple[Floats, Floats, float]]:
-    """Return the straight pieces of a polyline: start, end, and the distance to its start (m)."""
+def _split_polyline(shape: Floats) -> Sequence[tuple[Floats, Floats, float]]:
+    """Return the straight pieces of a polyline: start, end, and the distance along it from its start to theirs (m)."""
     lengths = np.hypot(*np.diff(shape, axis=0).T)
     gone = np.concatenate([[0.0], np.cumsum(lengths)])
     return [(shape[i], shape[i + 1], float(gone[i])) for i in range(len(shape) - 1)]

@@ -45,14 +45,15 @@ class Poses(NamedTuple):
     heading_rad: Floats
 
     def take(self, rows: Integers | slice) -> Poses:
-        """Return some of the poses."""
+        """Return the poses of these rows."""
         return Poses(*(column[rows] for column in self))
 
 
-def in_view(poses: Poses, signs: Signs) -> tuple[Integers, Floats, Floats]:
-    """Return the nearest visible signs of each pose, nearest first, and how far ahead and to the right they are (m).
+def find_visible_signs(poses: Poses, signs: Signs) -> tuple[Integers, Floats, Floats]:
+    """Return the index of the two nearest visible signs of each pose, nearest first, or -1, and two distances (m).
 
-    All have the shape (N, 2); a sign is -1 if there is none, and its distances then have no meaning.
+    The distances are how far ahead and how far to the right each sign is; they have no meaning where it is -1. Each
+    array has the shape (N, 2).
     """
     cosine, sine = np.cos(poses.heading_rad), np.sin(poses.heading_rad)
     middle_m = (NEAR_M + FAR_M) / 2
@@ -73,20 +74,20 @@ def in_view(poses: Poses, signs: Signs) -> tuple[Integers, Floats, Floats]:
 
 
 def daylight(time_s: Floats, noon_s: float) -> Floats:
-    """Return the light at each time, from 0.4 (midnight, lamps) to 1 (noon), by the cosine of the hour."""
+    """Return the light at each time: 1 at noon, 0.4 at midnight (lamps), a cosine between."""
     return 0.7 + 0.3 * np.cos(2 * np.pi * (time_s - noon_s) / 86_400)
 
 
 def render(
     poses: Poses, ground: Ground, signs: Signs, *, side_px: int, noon_s: float, noise: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Return the frames of the poses, RGB, shape (N, 3, P, P); ``noise`` draws the sensor's noise."""
+    """Return the camera's image at each pose, RGB, shape (N, 3, P, P); ``noise`` draws the sensor's noise."""
     images = np.empty((len(poses.x_m), 3, side_px, side_px), dtype=np.uint8)
-    shown, ahead_m, right_m = in_view(poses, signs)
+    shown, ahead_m, right_m = find_visible_signs(poses, signs)
     light = daylight(poses.time_s, noon_s).astype(np.float32)
     for start in range(0, len(images), _CHUNK):  # small enough for the processor's cache
         part = slice(start, start + _CHUNK)
-        image = _streets(poses.take(part), ground, side_px)
+        image = _draw_streets(poses.take(part), ground, side_px)
         for place in range(_SHOWN - 1, -1, -1):  # the nearest last
             _paint_signs(image, signs, shown[part, place], ahead_m[part, place], right_m[part, place])
         image *= light[part, None, None, None]
@@ -96,15 +97,15 @@ def render(
     return images
 
 
-def _streets(poses: Poses, ground: Ground, side_px: int) -> Singles:
-    """Return ground, sky and buildings in full light, shape (N, P, P, 3)."""
+def _draw_streets(poses: Poses, ground: Ground, side_px: int) -> Singles:
+    """Return ground, sky and buildings in full light, RGB in [0, 1], shape (N, P, P, 3)."""
     count, focal = len(poses.x_m), np.float32(FOCAL * side_px)
     below = (np.arange(side_px) + 0.5 - HORIZON * side_px).astype(np.float32)
     aside = ((np.arange(side_px) + 0.5 - side_px / 2) / focal).astype(np.float32)
     image = np.empty((count, side_px, side_px, 3), dtype=np.float32)
     height = np.clip(-below / (HORIZON * side_px), 0, 1)[:, None]
     image[:] = (_HAZE + height * (_ZENITH - _HAZE))[None, :, None, :]
-    (x, y), (first_column, first_row) = _nearby(poses, TILE_M, ground.origin)
+    (x, y), (first_column, first_row) = _locate_in_squares(poses, TILE_M, ground.origin)
     x, y = x * np.float32(TILE_M), y * np.float32(TILE_M)
     cosine = np.cos(poses.heading_rad).astype(np.float32)[:, None, None]
     sine = np.sin(poses.heading_rad).astype(np.float32)[:, None, None]
@@ -130,22 +131,22 @@ def _streets(poses: Poses, ground: Ground, side_px: int) -> Singles:
     return image
 
 
-def _nearby(poses: Poses, side_m: float, first: Integers) -> tuple[list[Singles], list[NDArray[np.int32]]]:
-    """Return x and y of the poses in squares of ``side_m`` from _AROUND squares before their own, and those squares."""
-    # squares count from ``first``, shapes are (N, 1, 1): so float32 is accurate, and others' places change nothing
+def _locate_in_squares(poses: Poses, side_m: float, first: Integers) -> tuple[list[Singles], list[NDArray[np.int32]]]:
+    """Return [x, y] in squares of ``side_m`` from a corner _AROUND squares before each pose; and its [column, row]."""
+    # columns and rows count from ``first``; shapes are (N, 1, 1). So float32 is accurate, whatever the other poses are
     places = [np.asarray(column)[:, None, None] / side_m for column in (poses.x_m, poses.y_m)]
     own = [np.floor(place) - _AROUND for place in places]
     relative = [(place - square).astype(np.float32) for place, square in zip(places, own, strict=True)]
     return relative, [(square - one).astype(np.int32) for square, one in zip(own, first, strict=True)]
 
 
-def _raise_buildings(image: Singles, ground: Ground, poses: Poses, below: Singles, aside: Singles) -> None:
-    """Paint in place, in every column, the nearest building or trees along the line of sight."""
+def _raise_buildings(image: Singles, ground: Ground, poses: Poses, below_px: Singles, aside: Singles) -> None:
+    """Paint, in place, the nearest building or trees in each column, which looks ``aside`` m right per m ahead."""
     side_px = image.shape[1]
     focal = np.float32(FOCAL * side_px)
-    below = below[: int(HORIZON * side_px + focal * CAMERA_M / _STEPS_M[0]) + 2]  # the rows that a foot may be in
+    below = below_px[: int(HORIZON * side_px + focal * CAMERA_M / _STEPS_M[0]) + 2]  # the rows that a foot may be in
     image = image[:, : len(below)]
-    (x, y), (first_column, first_row) = _nearby(poses, BLOCK_M, ground.first_block)
+    (x, y), (first_column, first_row) = _locate_in_squares(poses, BLOCK_M, ground.first_block)
     cosine = np.cos(poses.heading_rad).astype(np.float32)[:, None, None]
     sine = np.sin(poses.heading_rad).astype(np.float32)[:, None, None]
     z = _STEPS_M[None, None, :] / np.float32(BLOCK_M)
@@ -172,8 +173,8 @@ def _raise_buildings(image: Singles, ground: Ground, poses: Poses, below: Single
 
 
 @cache
-def _sprites() -> tuple[Singles, tuple[int, ...]]:
-    """Return pictures of all signs: RGB and coverage, shape (classes, variants, sizes, 32, 32, 4), and their sizes."""
+def _draw_sprites() -> tuple[Singles, tuple[int, ...]]:
+    """Return pictures of all signs, RGB and coverage, (classes, 5 variants, sizes, 32, 32, 4), and the sizes (px)."""
     generator_seed, fine, sizes = 5, 64, (32, 16, 8, 4)
     v, u = (np.mgrid[0:fine, 0:fine].astype(np.float32) + 0.5) * np.float32(2.2 / fine) - np.float32(1.1)
     u, v = (np.repeat(one[None], 64, axis=0) for one in (u, v))
@@ -195,12 +196,12 @@ def _sprites() -> tuple[Singles, tuple[int, ...]]:
 
 
 def _paint_signs(image: Singles, signs: Signs, number: Integers, ahead_m: Floats, right_m: Floats) -> None:
-    """Paint one sign, or none (-1), over each image in place, on a pole."""
+    """Paint in place, over each image (P, P, 3), the sign of its ``number`` on a pole; nothing for -1."""
     rows = np.flatnonzero(number >= 0)
     if not len(rows):
         return
     side_px = image.shape[1]
-    table, sizes = _sprites()
+    table, sizes = _draw_sprites()
     scale = (FOCAL * side_px / ahead_m[rows]).astype(np.float32)[:, None, None]  # px per m
     pixel = np.arange(side_px, dtype=np.float32) + np.float32(0.5)
     across = pixel[None, None, :] - side_px / 2 - right_m[rows].astype(np.float32)[:, None, None] * scale
@@ -210,10 +211,8 @@ def _paint_signs(image: Singles, signs: Signs, number: Integers, ahead_m: Floats
     part += pole[..., None] * (np.float32(0.5) - part)
     # a sprite spans 2.2 radii
     cells = [np.floor((one / (SIGN_M * scale) + 1.1) * (32 / 2.2)).astype(np.int32) for one in (across, down)]
-    inside = np.ones(part.shape[:3], dtype=np.bool_)
-    for cell in cells:
-        inside &= (cell >= 0) & (cell < 32)
     column, row = (np.clip(cell, 0, 31) for cell in cells)
+    inside = (column == cells[0]) & (row == cells[1])
     diameter = 2.2 * SIGN_M * scale[:, 0, 0]
     size = np.argmin(np.abs(np.log2(np.array(sizes)[None, :] / diameter[:, None])), axis=1)
     label, variant = (one[number[rows]][:, None, None] for one in (signs.label, signs.variant))

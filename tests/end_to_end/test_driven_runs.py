@@ -83,7 +83,7 @@ def test_a_run_whose_frames_to_show_fail_ends_all_the_same(live, own_frames, cli
     def fail(*_):
         raise ValueError("a view's fault")
 
-    monkeypatch.setattr(Driven, "_film", fail)
+    monkeypatch.setattr(Driven, "_make_film", fail)
     own = ("--data", PLUGIN, "--set", f"data.file={own_frames}", "--set", "data.partition=vehicle")
     options = (*small[: small.index("traffic.end_s=120") - 1], *own, "--set", "rounds=1", "--learner", "fedefm")
     options = (*options, "--set", "cost.model=trained", "--set", "compute.preset=ecu")

@@ -5,7 +5,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from learners.data.driven import _all_frames
+from learners.data.driven import _sample_drives
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath
 from vnetsim.errors import InputError
@@ -44,7 +44,7 @@ def recorded(monkeypatch, tmp_path):
         )
         found = drives.record_drives(assemble(experiment), Mock())
         assert found.net == tmp_path / "a.net.xml"
-        record.frames = _all_frames(found.drives, 1.0)
+        record.frames = _sample_drives(found.drives, 1.0)
         return [(one.vehicle_id, one.time_s[0], one.silo) for one in found.drives]
 
     return record

@@ -9,11 +9,11 @@ import torch
 
 from learners.data import load_images, load_steering
 from learners.data.drive import Drive
-from learners.data.driven import HELD_OUT, frames_of
+from learners.data.driven import HELD_OUT, sample_frames
 from learners.data.motion import motion_blur
 from learners.data.sign_designs import DESIGNS
-from learners.data.streets import Ground, hashed, place_signs, read_net
-from learners.data.windscreen import CAMERA_M, FOCAL, HORIZON, Poses, daylight, in_view, render
+from learners.data.streets import Ground, hash_integers, place_signs, read_net
+from learners.data.windscreen import CAMERA_M, FOCAL, HORIZON, Poses, daylight, find_visible_signs, render
 from learners.tasks.classification import ClassificationSettings, ClassificationTask
 from learners.tasks.steering import SteeringSettings, SteeringTask
 from vnetsim.errors import InputError
@@ -60,7 +60,8 @@ def test_on_an_arc_steering_angle_heading_and_place_have_a_closed_form(radius_m,
     time_s, speed_mps = np.arange(0, 30, 0.5), 8.0
     turned = speed_mps * time_s / radius_m
     path = {"x_m": radius_m * np.sin(turned), "y_m": side * radius_m * (np.cos(turned) - 1)}
-    frames = frames_of(RecordedDrive(vehicle_id="v", silo=0, time_s=time_s, speed_mps=3 + time_s, **path), every_s=0.3)
+    drive = RecordedDrive(vehicle_id="v", silo=0, time_s=time_s, speed_mps=3 + time_s, **path)
+    frames = sample_frames(drive, every_s=0.3)
     ends = frames.time_s * speed_mps > 29.5 * speed_mps - 12
     assert frames.angle[~ends] == pytest.approx(side * np.arctan(2.7 / radius_m) / 0.25, abs=0.01)
     assert np.isnan(frames.angle[ends]).all()
@@ -74,7 +75,7 @@ def test_a_vehicle_that_does_not_move_has_no_frames():
     standing = RecordedDrive(
         vehicle_id="v", silo=0, time_s=np.arange(9.0), x_m=np.ones(9), y_m=np.ones(9), speed_mps=np.zeros(9)
     )
-    assert len(frames_of(standing, 1.0).time_s) == 0
+    assert len(sample_frames(standing, 1.0).time_s) == 0
 
 
 def test_the_road_is_as_wide_as_its_lane_in_perspective(net):
@@ -99,14 +100,14 @@ def test_a_sign_is_seen_ahead_grows_and_passes_and_the_nearest_is_named(net):
     first = signs.label[np.argmin(np.abs(signs.at_m[:, 0] - 8) + np.abs(signs.at_m[:, 1]))]
     assert DESIGNS_OF[first] == "speed limit"
     xs = np.arange(100.0, 160.0, 1.0)
-    seen, ahead_m, right_m = in_view(poses(*((x, 0.0, 0.0) for x in xs)), signs)
+    seen, ahead_m, right_m = find_visible_signs(poses(*((x, 0.0, 0.0) for x in xs)), signs)
     nearest = signs.at_m[seen[:, 0], 0]
     assert (seen[:, 0] >= 0).sum() > 30, "visible over most of the way"
     there = seen[:, 0] >= 0
     assert ahead_m[there, 0] == pytest.approx(nearest[there] - xs[there])
     assert right_m[there, 0] == pytest.approx(WIDE_M / 2 + 1.2)
     assert ahead_m[there, 0].min() >= (WIDE_M / 2 + 1.2) * FOCAL / 0.5, "nearer, it is beside the frame"
-    back, _, _ = in_view(poses(*((x, 0.0, np.pi) for x in xs)), signs)
+    back, _, _ = find_visible_signs(poses(*((x, 0.0, np.pi) for x in xs)), signs)
     assert (back < 0).all(), "signs face the traffic of their own street"
 
 
@@ -128,7 +129,7 @@ def test_a_street_looks_the_same_to_all_and_other_with_another_seed(net):
     assert frames(3, near, time_s=43_200.0).mean() < 0.6 * first.mean(), "night"
     assert np.array_equal(first, frames(3, near, time_s=43_200.0, noon_s=43_200.0))
     assert daylight(np.array([0.0, 21_600.0, 43_200.0]), 0.0) == pytest.approx([1.0, 0.7, 0.4])
-    assert hashed(1, np.arange(10_000)).mean() == pytest.approx(0.5, abs=0.02)
+    assert hash_integers(1, np.arange(10_000)).mean() == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("load", [load_images, load_steering])

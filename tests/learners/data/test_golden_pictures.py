@@ -43,7 +43,7 @@ def of_many_signs() -> Arrays:
     """Return blocks of six signs of a class of 255: 250 are drawn at a time, so that the first depends on that."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(signs, "DESIGNS", {"stop": signs.DESIGNS["stop"]})
-        images, _ = signs.Signs()._part(255, STREAMS.generator("many"))
+        images, _ = signs.Signs()._draw_part(255, STREAMS.generator("many"))
     return {"many_signs": blocks(torch.from_numpy(images[::50]), 8)}
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from learners.data import image_cache, load_images, signs
-from learners.data.image_cache import cached
+from learners.data.image_cache import load_or_draw
 from learners.data.signs import Signs
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -31,7 +31,7 @@ def never() -> np.ndarray:
 
 
 def get(draw: Callable[[], np.ndarray] = IMAGES.copy, *key: object, code: str = __file__) -> np.ndarray:
-    found = cached(draw, SHAPE, *key, code=[code])
+    found = load_or_draw(draw, SHAPE, *key, code=[code])
     np.testing.assert_array_equal(found, IMAGES, strict=True)
     return found
 
@@ -44,12 +44,12 @@ def test_signs_are_the_same_drawn_and_read(folder, monkeypatch):
 
     drawn, others = load(0), [load(1), load(0, 0.5)]
     assert len(list(folder.iterdir())) == 6
-    monkeypatch.setattr(signs, "_draw", never)
+    monkeypatch.setattr(signs, "_draw_images", never)
     for one, again in zip([drawn, *others], [load(0), load(1), load(0, 0.5)], strict=True):
         assert all(map(torch.equal, one, again))
     images, labels = drawn[:2]
     monkeypatch.undo()
-    plain, classes = Signs()._part(40, Streams(seed=0).generator("signs", "train"))
+    plain, classes = Signs()._draw_part(40, Streams(seed=0).generator("signs", "train"))
     assert np.array_equal(images, plain)
     assert np.array_equal(labels, classes)
     assert not any(torch.equal(images, other[0]) for other in others)
@@ -66,7 +66,7 @@ def test_other_keys_and_other_code_are_drawn_anew_and_few_images_are_not_stored(
         with pytest.raises(AssertionError, match="drawn again"):
             get(never, "other key" if changes == "other key" else "key", code=str(code))
     get(IMAGES.copy, code=str(tmp_path / "not there.py"))
-    assert cached(lambda: IMAGES[:4], (4, 3, 4, 4), code=[]) is not None
+    assert load_or_draw(lambda: IMAGES[:4], (4, 3, 4, 4), code=[]) is not None
     assert len(list(folder.iterdir())) == 1
 
 

@@ -27,7 +27,7 @@ def plain(name, *, mirrored=False, seed=0):
 
 
 def test_classes_are_balanced_and_mixed():
-    _, labels = Signs()._part(205, np.random.default_rng(0))
+    _, labels = Signs()._draw_part(205, np.random.default_rng(0))
     counts = np.bincount(labels, minlength=10)
     assert np.ptp(counts) == 1
     assert len(np.unique(labels[:40])) >= 8
