@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 
 from learners.data.motion import motion_blur
 from learners.data.partition import partition
 from learners.data.sets import ImageSet, SteeringSet
-from learners.data.unread import FILES, unread
+from learners.data.unread import FILES, make_stand_in
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
 from vnetsim.learning.drives import RecordedTraffic
@@ -33,21 +33,16 @@ def load_set(
     pictures: bool = True,
     traffic: RecordedTraffic | None = None,
 ) -> T:
-    """Return the set that ``data.name`` names.
+    """Return the set that ``data.name`` names, of the ``kind`` that the learner needs: ImageSet or SteeringSet.
 
-    Args:
-        kind: ImageSet or SteeringSet, what the learner needs.
-        data: the table ``data``.
-        streams: random streams of generated sets.
-        settings: an instance of the set's class; None for its defaults.
-        pictures: whether images are needed; without them they may be black, and the set's files or traffic missing.
-        traffic: recorded traffic for a set that is made of it; None if there is none.
+    ``settings`` is an instance of the set's class; None for its defaults. Without ``pictures`` images may be black, and
+    the set's files or traffic missing. ``traffic`` is for sets that are made of it; None if none is recorded.
 
     Raises:
         InputError: the set is unknown or of the other kind, or its files are missing or damaged.
         RunError: a plug-in's set fails, or returns something else.
     """
-    needs = "classes" if kind is ImageSet else "steering angles"
+    needs: Literal["classes", "steering angles"] = "classes" if kind is ImageSet else "steering angles"
     found = DATA_SETS.find(data.name)() if settings is None else settings
     if needs not in found.targets:
         others = [name for name in DATA_SETS.built_in if needs in DATA_SETS.find(name).targets]
@@ -57,10 +52,10 @@ def load_set(
         )
     driven = getattr(found, "from_traffic", False)
     if not pictures and data.name in FILES and not data.root:
-        return cast("T", unread(data, needs))
+        return cast("T", make_stand_in(data, needs))
     if not pictures and driven and traffic is None:
-        standing = unread(data, needs)
-        return cast("T", replace(standing, train_silos=torch.arange(len(standing.train))))
+        stand_in = make_stand_in(data, needs)
+        return cast("T", replace(stand_in, train_silos=torch.arange(len(stand_in.train))))
     method = "load" if pictures or not hasattr(found, "outline") else "outline"
     more: dict[str, Any] = {}
     if driven and traffic is not None:

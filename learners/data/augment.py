@@ -26,19 +26,17 @@ NUMBERS_ONE, NUMBERS_TWO = 42, 50
 _ATTEMPTS = 10
 _OF_BOX = 4 * _ATTEMPTS
 _LUMA = (0.2989, 0.587, 0.114)
+Channels = Sequence[float] | Tensor
+"""One value a channel; a tensor has as many elements, and is best on the images' device."""
 
 
 def first_view_draws(numbers: Tensor, size: Sequence[int]) -> dict[str, Tensor]:
     """Return the draws of first views: random resized crop, horizontal flip (p 0.5), greyscale (p 0.2).
 
-    Args:
-        numbers: independent and uniform in [0, 1), on the CPU, shape (batches, ``NUMBERS_ONE`` * images).
-        size: height and width of the images.
-
-    Returns:
-        Tensors of shape (batches, images, ...); those of a batch do not depend on the other batches.
+    ``numbers`` are independent and uniform in [0, 1), on the CPU, shape (batches, ``NUMBERS_ONE`` * images); ``size``
+    is height and width of the images. Draws have the shape (batches, images, ...); no batch depends on another.
     """
-    crops, flipped, grey = _pieces(numbers, [_OF_BOX, 1, 1])
+    crops, flipped, grey = _split_numbers(numbers, [_OF_BOX, 1, 1])
     return {"box": random_boxes(crops, size), "flipped": flipped < 0.5, "grey": grey < 0.2}
 
 
@@ -48,25 +46,21 @@ def second_view_draws(numbers: Tensor, size: Sequence[int]) -> dict[str, Tensor]
     The jitter has strengths (0.4, 0.4, 0.4, 0.1); the order of its four operations is drawn for each image.
     Arguments and shapes are those of ``first_view_draws``, with ``NUMBERS_TWO`` numbers an image.
     """
-    crops, jittered, factors, hue, order, grey = _pieces(numbers, [_OF_BOX, 1, 3, 1, 4, 1])
+    crops, jittered, factors, hue, order, grey = _split_numbers(numbers, [_OF_BOX, 1, 3, 1, 4, 1])
     return {
         "box": random_boxes(crops, size),
         "jittered": jittered < 0.8,
-        "factors": _scaled(factors.reshape(len(numbers), 3, -1), 0.6, 1.4).mT,
-        "hue": _scaled(hue, -0.1, 0.1),
+        "factors": _scale(factors.reshape(len(numbers), 3, -1), 0.6, 1.4).mT,
+        "hue": _scale(hue, -0.1, 0.1),
         "order": order.reshape(len(numbers), -1, 4).argsort(dim=2),
         "grey": grey < 0.4,
     }
 
 
-def _pieces(numbers: Tensor, of_image: Sequence[int]) -> Sequence[Tensor]:
-    """Split each batch's numbers into pieces: for each entry of ``of_image``, that many numbers of each image."""
-    count = numbers.shape[1] // sum(of_image)
-    return torch.split(numbers, [one * count for one in of_image], dim=1)
-
-
-Channels = Sequence[float] | Tensor
-"""One value a channel; a tensor has as many elements, and is best on the images' device."""
+def _split_numbers(numbers: Tensor, per_image: Sequence[int]) -> Sequence[Tensor]:
+    """Split each batch's numbers into one piece for each entry of ``per_image``, with that many numbers an image."""
+    count = numbers.shape[1] // sum(per_image)
+    return torch.split(numbers, [one * count for one in per_image], dim=1)
 
 
 def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Channels, std: Channels) -> Tensor:
@@ -84,28 +78,24 @@ def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Channels, std:
         drawn = [there["factors"].to(images.dtype), there["hue"].to(images.dtype), there["order"]]
         views = change(views, there["jittered"], color_jitter, *drawn)
     views = change(views, there["grey"], lambda some: greyscale(some).expand(-1, 3, -1, -1))
+    mean, std = (torch.as_tensor(values, dtype=images.dtype, device=images.device) for values in (mean, std))
     # in place: allocating memory costs more than the arithmetic
-    return views.sub_(_of_channels(mean, images)).div_(_of_channels(std, images))
+    return views.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
 
 
 def _change_indexed(images: Tensor, which: Tensor, change: Callable[..., Tensor], *given: Tensor) -> Tensor:
-    """Apply ``change`` in place to images where ``which`` is True, with their rows of ``given``; return all images."""
+    """Change, in place, the images where ``which`` is True, given their rows of ``given``; return all images."""
     rows = which.nonzero()[:, 0]
     images[rows] = change(images[rows], *(one[rows] for one in given))
     return images
 
 
 def _change_masked(images: Tensor, which: Tensor, change: Callable[..., Tensor], *given: Tensor) -> Tensor:
-    """Return what ``_change_indexed`` returns; computes all images and takes those where ``which`` is True."""
+    """Return what ``_change_indexed`` returns, as new images; computes the change of all images."""
     return torch.where(which[:, None, None, None], change(images, *given), images)
 
 
-def _of_channels(values: Channels, images: Tensor) -> Tensor:
-    """Return one value per channel in the type and on the device of images, shape (C, 1, 1)."""
-    return torch.as_tensor(values, dtype=images.dtype, device=images.device).view(-1, 1, 1)
-
-
-def _scaled(shares: Tensor, low: float, high: float) -> Tensor:
+def _scale(shares: Tensor, low: float, high: float) -> Tensor:
     """Return numbers in [0, 1) scaled to [low, high)."""
     return low + (high - low) * shares
 
@@ -114,18 +104,12 @@ def random_boxes(numbers: Tensor, size: Sequence[int]) -> Tensor:
     """Return one crop per image of ``size`` (height, width) as ``torchvision.transforms.RandomResizedCrop`` draws it.
 
     Area uniform in SCALE, log of the ratio uniform in RATIO, the first of ten attempts that fits, else the largest
-    centred crop.
-
-    Args:
-        numbers: uniform in [0, 1), from which the crops follow, shape (batches, 40 * images).
-        size: height and width of the images.
-
-    Returns:
-        Top, left, height and width in whole pixels, shape (batches, images, 4).
+    centred crop. ``numbers`` are uniform in [0, 1), shape (batches, 40 * images). The result is top, left, height and
+    width in whole pixels, shape (batches, images, 4).
     """
     height, width = size
     draws = numbers.reshape(len(numbers), 4, -1, _ATTEMPTS)
-    area = height * width * _scaled(draws[:, 0], *SCALE)
+    area = height * width * _scale(draws[:, 0], *SCALE)
     ratio = torch.exp(math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * draws[:, 1])
     # heights and widths together, in few operations: on small batches each takes longer than its arithmetic
     sides, most = torch.stack([area / ratio, area * ratio], 1).sqrt_().round_(), draws.new_tensor(size)[:, None, None]
@@ -142,15 +126,13 @@ def random_boxes(numbers: Tensor, size: Sequence[int]) -> Tensor:
 def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -> Tensor:
     """Return each image's crop, bilinearly resized back to the image's size, mirrored where ``flipped``.
 
-    Equals ``torchvision.transforms.functional.resized_crop`` without antialiasing; for a crop that is enlarged or keeps
-    its size, that equals the antialiased one.
-
-    Images are floating point, shape (N, C, H, W). ``boxes`` are top, left, height and width in whole pixels, inside the
-    image, shape (N, 4); ``flipped`` says which images to mirror left to right, shape (N,), none by default.
+    Equals ``torchvision.transforms.functional.resized_crop`` without antialiasing. Images are floating point, shape (N,
+    C, H, W). ``boxes`` are top, left, height and width in whole pixels, inside the image, shape (N, 4); ``flipped``
+    says which images to mirror left to right, shape (N,), none by default.
     """
     count, _, height, width = images.shape
-    rows = _sources(boxes[:, 0], boxes[:, 2], height, images)
-    columns = _sources(boxes[:, 1], boxes[:, 3], width, images)
+    rows = _source_positions(boxes[:, 0], boxes[:, 2], height, images)
+    columns = _source_positions(boxes[:, 1], boxes[:, 3], width, images)
     if flipped is not None:
         columns = torch.where(flipped[:, None], columns.flip(1), columns)
     grid = torch.stack(
@@ -159,8 +141,8 @@ def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -
     return functional.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def _sources(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
-    """Return from where in the crop each target pixel of an axis is read, -1 to 1 over the image, shape (N, size)."""
+def _source_positions(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
+    """Return where in the image each pixel of a resized crop is read along an axis, in [-1, 1], shape (N, size)."""
     pixel = torch.arange(size, dtype=like.dtype, device=like.device)
     first, extent = start.to(like.dtype)[:, None], length.to(like.dtype)[:, None]
     inside = ((pixel + 0.5) * (extent / size) - 0.5).clamp(min=0).minimum(extent - 1)
@@ -168,7 +150,7 @@ def _sources(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
 
 
 def greyscale(images: Tensor) -> Tensor:
-    """Return the luma of RGB images (ITU-R BT.601 weights, as in torchvision), shape (N, 1, H, W)."""
+    """Return the luma of RGB images (ITU-R BT.601, as torchvision rounds its weights), shape (N, 1, H, W)."""
     red, green, blue = images.unbind(dim=1)
     return (red * _LUMA[0]).add_(green, alpha=_LUMA[1]).add_(blue, alpha=_LUMA[2])[:, None]
 
@@ -179,11 +161,9 @@ def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) ->
     Brightness, contrast and saturation blend the image with black, with its mean luma and with its luma, so one
     operation with a target per image does all three; hue is then changed for the images whose turn it is.
 
-    Args:
-        images: floating point in [0, 1], shape (N, 3, H, W).
-        factors: of brightness, contrast and saturation, >= 0, 1 changes nothing, shape (N, 3).
-        hue: rotation of the hue as a share of the circle, in [-0.5, 0.5], shape (N,).
-        order: a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue for each image, shape (N, 4).
+    Images are floating point in [0, 1], shape (N, 3, H, W). ``factors``, shape (N, 3), of brightness, contrast and
+    saturation are >= 0; 1 changes nothing. ``hue`` is a rotation as a share of the circle, in [-0.5, 0.5], shape (N,).
+    ``order`` is each image's permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue, shape (N, 4).
     """
     factors = torch.cat([factors, torch.ones_like(hue)[:, None]], dim=1)  # a blend by 1 changes nothing
     images = images.clone()
@@ -204,7 +184,7 @@ def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) ->
 
 
 def _blend(images: Tensor, kind: Tensor, factors: Tensor) -> Tensor:
-    """Blend each image, in place, with the target of its ``kind`` by the factor of that kind; return the images."""
+    """Blend each image, in place, as the operation of its ``kind`` does by that kind's factor; return the images."""
     factor = factors.gather(1, kind[:, None])[:, :, None, None]
     kind = kind[:, None, None, None]
     luma = greyscale(images)
@@ -213,7 +193,7 @@ def _blend(images: Tensor, kind: Tensor, factors: Tensor) -> Tensor:
 
 
 def rotate_hue(images: Tensor, hue: Tensor) -> Tensor:
-    """Return the images with hue rotated by ``hue`` (share of the circle, shape (N,)); HSV value and chroma stay."""
+    """Return images in [0, 1] with their hue rotated by shares of the circle, shape (N,); HSV value and chroma stay."""
     red, green, blue = images.unbind(dim=1)
     value, low = images.amax(dim=1), images.amin(dim=1)
     chroma = value - low

@@ -37,7 +37,7 @@ _STAMP = re.compile(r"(\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d_\d{3})\.\w+$")
 
 
 class Row(NamedTuple):
-    """A line of the log: file and line for messages, the centre camera's image as written, the angle in [-1, 1]."""
+    """A line of the log: "file:line" for messages, the centre camera's image as written, the angle in [-1, 1]."""
 
     place: str
     image: str
@@ -59,13 +59,13 @@ class DrivingLog:
         path = require_root(data.root, self.name, f"a {LOG} or the folder in which it lies")
         log = path / LOG if path.is_dir() else path
         rows = read_log(log)
-        drives = drives_of([row.image for row in rows])
+        drives = number_drives([row.image for row in rows])
         train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("driving-log", "test blocks"))
         train, test = take_first(train, test, data)
         angles = np.array([row.steering for row in rows], dtype=np.float32)
 
         used = np.sort(np.concatenate([train, test]))  # so that the first fault is the first in the log
-        files = _images_of(log.parent, [rows[frame] for frame in used])
+        files = _find_images(log.parent, [rows[frame] for frame in used])
         places = [rows[frame].place for frame in used]
         read = read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places)
         images = torch.from_numpy(read)
@@ -81,7 +81,7 @@ class DrivingLog:
 
 
 def read_log(path: Path) -> list[Row]:
-    """Return the lines of a log in order, without a header and empty lines.
+    """Return the lines of a log in order, except a header and empty lines.
 
     InputError if the log is missing or empty, or a line does not have seven columns with steering in [-1, 1].
     """
@@ -90,7 +90,7 @@ def read_log(path: Path) -> list[Row]:
             written = file.readlines()
         reader = csv.reader(written, skipinitialspace=True)
         lines = [
-            (f"{path}:{reader.line_num}", _cells(cells, written[reader.line_num - 1])) for cells in reader if any(cells)
+            (f"{path}:{reader.line_num}", _split(cells, written[reader.line_num - 1])) for cells in reader if any(cells)
         ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read as text"
@@ -99,19 +99,19 @@ def read_log(path: Path) -> list[Row]:
         del lines[0]
     if not lines:
         raise InputError(f"{path}: the log is empty; record a drive or name another with --data-root PATH.")
-    return [_row(place, cells) for place, cells in lines]
+    return [_parse_row(place, cells) for place, cells in lines]
 
 
-def _cells(cells: Sequence[str], line: str) -> list[str]:
-    """Return the stripped cells of a line; one with decimal commas is split by comma and space, or semicolon."""
+def _split(cells: Sequence[str], line: str) -> list[str]:
+    """Return stripped cells; if ``cells`` are not seven, those of ``line`` split by ", " or ";" if that gives seven."""
     for separator in (", ", ";"):
         if len(cells) != _COLUMNS and len(parts := line.split(separator)) == _COLUMNS:
             cells = [part.strip().strip('"') for part in parts]
     return [cell.strip() for cell in cells]
 
 
-def _row(place: str, cells: Sequence[str]) -> Row:
-    """Return a line of the log; InputError unless it has seven columns and a steering angle in [-1, 1]."""
+def _parse_row(place: str, cells: Sequence[str]) -> Row:
+    """Return a Row; InputError, which begins with ``place``, unless there are seven cells with steering in [-1, 1]."""
     if len(cells) != _COLUMNS:
         cure = lfs_cure(Path(place.rpartition(":")[0]))
         if not cure and len(cells) > _COLUMNS:
@@ -129,8 +129,8 @@ def _row(place: str, cells: Sequence[str]) -> Row:
     return Row(place=place, image=cells[0], steering=steering)
 
 
-def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
-    """Return the number of each frame's drive, counted from 0, shape (N,).
+def number_drives(images: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number of each frame's drive, counted from 0, given the image names in order of time, shape (N,).
 
     The simulator writes the time into the file's name, as in ``center_2016_12_01_13_30_48_287.jpg``. A new drive starts
     more than PAUSE_S after the frame before, or at an earlier time. If any name has no time, all frames are one drive.
@@ -147,8 +147,8 @@ def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
     return np.cumsum((pauses_s < 0) | (pauses_s > PAUSE_S), dtype=np.int64)
 
 
-def _images_of(folder: Path, rows: Sequence[Row]) -> list[Path]:
-    """Return the rows' image files; InputError if one is missing or two names lead to one file."""
+def _find_images(folder: Path, rows: Sequence[Row]) -> list[Path]:
+    """Return each row's image file; InputError if a row names none or a missing one, or two names lead to one file."""
     found: list[Path] = []
     named: dict[Path, tuple[str, str]] = {}
     for row in rows:
@@ -172,19 +172,18 @@ def _images_of(folder: Path, rows: Sequence[Row]) -> list[Path]:
 
 
 def find_image(folder: Path, written: str) -> Path | None:
-    """Return an image that a log names; None if it is not found.
+    """Return the path of an image that a log in ``folder`` names as ``written``; None if it is not found.
 
-    Logs are moved between machines, so the image is searched, in this order: at the path as written (relative to the
-    log's folder, ``folder``), at the same with Windows' separators, with ever fewer of its last folders, and by its
-    name in ``IMG`` and in the log's folder. Files outside the log's folder, also through a link, are not taken, since a
-    log from others could name any file.
+    Logs are moved between machines, so the image is searched, in this order: at the path as written (relative to
+    ``folder``), at the same with Windows' separators, with fewer and fewer of its folders, and by its name in ``IMG``
+    and in ``folder``. Files outside ``folder``, also through a link, do not count: a foreign log could name any file.
     """
     inside = os.path.realpath(folder)
     forward = written.replace("\\", "/")
     *folders, name = forward.split("/")
     ends = ["/".join([*folders[start:], name]) for start in range(len(folders))]
     for candidate in (folder / written, *(folder / end for end in ends), folder / "IMG" / name, folder / name):
-        # false, not an error, for a name that no file can have
+        # os.path.isfile is false, not an error, for a name that no file can have
         if os.path.isfile(candidate) and Path(os.path.realpath(candidate)).is_relative_to(inside):  # noqa: PTH113
             return candidate
     return None

@@ -31,23 +31,23 @@ class ClassFolders:
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return the images of ``data.root``, in random order; InputError for missing images or fewer than two classes.
 
-        Without folders ``train`` and ``test``, a fifth of every class is held out (``split_by_class``).
+        Without folders ``train`` and ``test``, a fifth of every class is for tests (``split_by_class``).
         """
         root = require_root(data.root, self.name, "a folder with one folder of images per class", folder=True)
         generator = streams.generator("folder", "test images")
         if (root / "train").is_dir() and (root / "test").is_dir():
-            names = _class_folders(root / "train")
-            unknown = sorted(set(_class_folders(root / "test")) - set(names))
+            names = _list_class_folders(root / "train")
+            unknown = sorted(set(_list_class_folders(root / "test")) - set(names))
             if unknown:
                 raise InputError(f"data.root: '{root / 'test'}' has classes that 'train' lacks: {join_first(unknown)}.")
-            train_files, train_labels = _files(root / "train", names)
-            test_files, test_labels = _files(root / "test", names)
+            train_files, train_labels = _list_images(root / "train", names)
+            test_files, test_labels = _list_images(root / "test", names)
             files, labels = train_files + test_files, np.concatenate([train_labels, test_labels])
             train = generator.permutation(len(train_files))
             test = len(train_files) + generator.permutation(len(test_files))
         else:
-            names = _class_folders(root)
-            files, labels = _files(root, names)
+            names = _list_class_folders(root)
+            files, labels = _list_images(root, names)
             train, test = split_by_class(labels, TEST_SHARE, generator)
 
         train, test = take_first(train, test, data)
@@ -64,23 +64,20 @@ class ClassFolders:
         )
 
 
-def _class_folders(folder: Path) -> list[str]:
+def _list_class_folders(folder: Path) -> list[str]:
     """Return the names of the folders in ``folder``, in alphabetical order, without those that begin with a dot."""
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _files(folder: Path, names: list[str]) -> tuple[list[Path], Indices]:
-    """Return image files and each one's index in ``names``; skip missing folders, InputError for empty ones."""
+def _list_images(folder: Path, names: list[str]) -> tuple[list[Path], Indices]:
+    """Return images in the folders ``names`` and the index of each; skip missing folders, InputError for empty ones."""
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
         if not (folder / name).is_dir():
             continue
-        members = sorted(
-            path
-            for path in (folder / name).iterdir()
-            if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
-        )
+        visible = (path for path in (folder / name).iterdir() if not path.name.startswith("."))
+        members = sorted(path for path in visible if path.suffix.lower() in SUFFIXES)
         if not members:
             raise InputError(
                 f"data.root: '{folder / name}' holds no images ({', '.join(SUFFIXES)}); remove or fill it."

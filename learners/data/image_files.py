@@ -34,9 +34,9 @@ def read_images(
 ) -> NDArray[np.uint8]:
     """Return the images of files, shape (N, 1, P, P) if ``grey``, else (N, 3, P, P), P = ``side_px``.
 
-    They are turned upright according to EXIF and stretched to squares. ``places`` name the files in messages, by
-    default their paths, and ``key`` the setting. InputError for files that cannot be read, or have pixels of more than
-    8 bits, whose range is not known.
+    Images are turned upright according to EXIF and stretched to squares. Messages name the setting ``key`` and each
+    file by its path, after its entry in ``places`` if there are any. InputError, naming up to five files, if files
+    cannot be read; also for pixels of more than 8 bits, whose range is not known.
     """
     images = np.empty((len(paths), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
     faults: list[str] = []
@@ -47,7 +47,7 @@ def read_images(
             with warnings.catch_warnings(action="ignore"), Image.open(path) as image:  # damage is reported below
                 _refuse_wide(image, f"{key}: {place}")
                 image.draft("L" if grey else "RGB", (side_px, side_px))  # a large JPEG is decoded at a fraction
-                images[number] = _square(ImageOps.exif_transpose(image), grey=grey, side_px=side_px)
+                images[number] = _to_square(ImageOps.exif_transpose(image), grey=grey, side_px=side_px)
         except _UNREADABLE:
             faults.append(place)
             cure = cure or lfs_cure(path)
@@ -60,15 +60,14 @@ def read_images(
 
 
 def _refuse_wide(image: ImageFile, place: str) -> None:
-    """Raise InputError for pixels of more than 8 bits: Pillow would take the upper 8, which are nearly 0 in 12 bits."""
+    """Raise InputError, which begins with ``place``, for pixels of more than 8 bits: Pillow would take the upper 8."""
     raw = [(tile[3] if isinstance(tile[3], tuple) else (tile[3],)) for tile in image.tile]
-    # the latter is a .ppm
-    if image.mode[0] in "IF" or any(";16" in str(one[0]) or one[1:] == (65535,) for one in raw):
+    if image.mode[0] in "IF" or any(";16" in str(one[0]) or one[1:] == (65535,) for one in raw):  # 65535: a .ppm
         raise InputError(f"{place} has pixels of more than 8 bits; bring them to 8 by a range that suits.")
 
 
 def lfs_cure(path: Path) -> str:
-    """Return what to do if a file is only a git-lfs pointer; empty for other files and ones that cannot be read."""
+    """Return advice if a file is only a git-lfs pointer; empty for other files and for files that cannot be read."""
     try:
         with path.open("rb") as file:
             is_pointer = file.read(len(_POINTER)) == _POINTER
@@ -78,13 +77,13 @@ def lfs_cure(path: Path) -> str:
 
 
 def join_first(items: Sequence[str]) -> str:
-    """Return the first five items, separated by commas, and the number of others."""
+    """Return the first five items, separated by commas, then "and K more" if there are K others."""
     more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
     return ", ".join(items[:_NAMED]) + more
 
 
-def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8]:
-    """Return one image, stretched to P x P if needed, uint8, shape (C, P, P)."""
+def _to_square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8]:
+    """Return an image, stretched to P x P, as uint8, shape (1, P, P) if ``grey``, else (3, P, P)."""
     image = image.convert("L" if grey else "RGB")
     if image.size != (side_px, side_px):
         image = image.resize((side_px, side_px), Image.Resampling.BILINEAR)
@@ -93,9 +92,10 @@ def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8
 
 
 def read_archive(path: Path, *layouts: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Return an ``.npz`` archive's arrays by name: those of the first complete layout, and the ``optional`` ones.
+    """Return arrays of an ``.npz`` archive by name: those of its first complete layout and ``optional`` ones.
 
-    InputError if it cannot be read, has Python objects, or is complete in no layout.
+    A layout is a list of array names. InputError if the archive cannot be read, has Python objects, or no layout is
+    complete in it.
     """
     try:
         archive = np.load(path, allow_pickle=False)
@@ -121,12 +121,12 @@ def read_archive(path: Path, *layouts: Sequence[str], optional: Sequence[str] = 
             raise InputError(f"data.root: '{path}' {reason}; plain arrays are needed.") from error
 
 
-def images_of_array(array: NDArray[Any], *, grey: bool, side_px: int, where: str) -> NDArray[np.uint8]:
-    """Return the images of an array, shape (N, C, P, P), the luma (ITU-R BT.601) if ``grey``, else three channels.
+def convert_images(array: NDArray[Any], *, grey: bool, side_px: int, where: str) -> NDArray[np.uint8]:
+    """Return the images of an array as uint8, shape (N, 3, P, P), or luma (ITU-R BT.601), (N, 1, P, P), if ``grey``.
 
     The array has the shape (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W), of whole numbers in 0..255, or floating
-    point in [0, 1] if no value exceeds 1, else in [0, 255]. Images are stretched to P = ``side_px``. ``where`` names
-    the array in messages. InputError for another shape, type or range.
+    point in [0, 1] if no value exceeds 1, else in [0, 255]. Images are stretched to P = ``side_px``. InputError, which
+    begins with ``where``, for another shape, type or range, and for NaN.
     """
     channels = (1, 3)
     if array.ndim == 4 and array.shape[3] not in channels and array.shape[1] in channels:
@@ -135,17 +135,17 @@ def images_of_array(array: NDArray[Any], *, grey: bool, side_px: int, where: str
         raise InputError(
             f"{where}: shape {array.shape} is not that of images: (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)."
         )
-    pixels = _bytes(array, where)
+    pixels = _to_bytes(array, where)
     if pixels.ndim == 4 and pixels.shape[3] == 1:
         pixels = pixels[..., 0]
     images = np.empty((len(pixels), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
     for number, image in enumerate(pixels):
-        images[number] = _square(Image.fromarray(image), grey=grey, side_px=side_px)
+        images[number] = _to_square(Image.fromarray(image), grey=grey, side_px=side_px)
     return images
 
 
-def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
-    """Return pixels of any type as uint8, floats up to 1 scaled by 255; InputError for other types or ranges."""
+def _to_bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    """Return numbers as uint8, floats scaled by 255 if none exceeds 1; InputError for other types, ranges and NaN."""
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.dtype.kind not in "iuf":
@@ -158,9 +158,9 @@ def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
 
 
 def require_root(root: str, name: str, what: str, *, folder: bool = False) -> Path:
-    """Return ``data.root``; InputError if it is empty or missing, or if it must be a ``folder`` and is none.
+    """Return ``data.root`` as a path; InputError if it is empty or does not exist or, with ``folder``, is no folder.
 
-    The set ``name`` and ``what`` it needs there are for the message.
+    ``name`` is the data set's and ``what`` says in words what it needs there, both for the message.
     """
     if not root:
         raise InputError(f"data.root: {name} needs {what}: --data-root PATH.")

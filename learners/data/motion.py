@@ -7,15 +7,11 @@ from torch import Tensor
 
 
 def motion_blur(images: Tensor, length_px: Tensor) -> Tensor:
-    """Return the images, each blurred by a horizontal motion of its own length.
+    """Return images, floating point, (N, C, H, W), each blurred by a horizontal motion of its own finite length, (N,).
 
     The kernel is a line of ``length_px`` pixels, centred so that nothing shifts, with fractional ends and unit sum: a
     pixel's weight is the part of the line inside it. The edge pixels repeat beyond the border, so a constant image
     stays constant. Lengths up to 1 px leave an image unchanged, bit for bit.
-
-    Args:
-        images: floating point, shape (N, C, H, W).
-        length_px: length of each image's motion (px), finite, shape (N,).
     """
     count, channels, height, width = images.shape
     length = length_px.to(device=images.device, dtype=images.dtype).clamp(min=1.0)[:, None, None]

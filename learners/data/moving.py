@@ -25,12 +25,12 @@ def fixed_shapes() -> Iterator[None]:
 
 
 def has_fixed_shapes(device: torch.device) -> bool:
-    """Return whether shapes must not depend on values: always on a GPU, on a CPU only in ``fixed_shapes``."""
+    """Return whether shapes must not depend on values: on a GPU always, on a CPU only in ``fixed_shapes``."""
     return device.type != "cpu" or _FIXED.get()
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Return the tensors on a device, in the same order; tensors on a device of its type are returned themselves.
+    """Return the tensors on a device, in the same order; tensors on a device of its type are not copied.
 
     The others, all on one device, go in one copy, detached and contiguous, and share its memory. A copy to a CUDA
     device uses pinned memory and returns before it has ended; a copy from it waits once.
@@ -46,7 +46,7 @@ def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, 
 def pack(tensors: Mapping[str, Tensor], *, pinned: bool = False) -> Tensor:
     """Return a copy of tensors, all on one device, as one row of bytes there, which ``unpack`` splits again.
 
-    With ``pinned`` it is in page-locked memory, for a copy to CUDA that does not wait.
+    With ``pinned``, of tensors on the CPU, the row is in page-locked memory, for a copy to CUDA that does not wait.
     """
     device = next((tensor.device for tensor in tensors.values()), None)
     packed = torch.empty(sum(packed_sizes(tensors)), dtype=torch.uint8, device=device, pin_memory=pinned)
@@ -55,10 +55,10 @@ def pack(tensors: Mapping[str, Tensor], *, pinned: bool = False) -> Tensor:
 
 
 def copy_each(places: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
-    """Copy each tensor into its place; on a GPU in few kernels: torch copies lists of one type and layout at once."""
+    """Copy each tensor into the place of the same index; on a GPU in one kernel for each pair of types and layout."""
     groups: dict[object, tuple[list[Tensor], list[Tensor]]] = {}
     for place, tensor in zip(places, tensors, strict=True):
-        kind = place.device.type != "cpu" and (place.dtype, tensor.dtype, _layout(place) == _layout(tensor))
+        kind = place.device.type != "cpu" and (place.dtype, tensor.dtype, _strides(place) == _strides(tensor))
         into, of = groups.setdefault(kind, ([], []))
         into.append(place)
         of.append(tensor)
@@ -67,22 +67,22 @@ def copy_each(places: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
 
 
 def copy_into(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copy a state of a module, with at least its names and on its device, into it; ValueError for other shapes."""
+    """Copy a state, with at least a module's names and on its device, into the module; ValueError for other shapes."""
     places = module.state_dict()
     if wrong := [name for name in places if state[name].shape != places[name].shape]:
         raise ValueError(f"{wrong[0]}: shape {tuple(state[wrong[0]].shape)}, expected {tuple(places[wrong[0]].shape)}")
     copy_each(list(places.values()), [state[name].detach() for name in places])
 
 
-def _layout(tensor: Tensor) -> list[int]:
+def _strides(tensor: Tensor) -> list[int]:
     """Return the strides of the dimensions that have more than one element."""
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
 
 
 def unpack(packed: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return views of what ``pack`` returned for tensors like ``like``, or of several rows of it, (..., bytes).
+    """Return the tensors, named as in ``like``, in what ``pack`` returned, or in several such rows, shape (..., bytes).
 
-    They have the names and types of ``like``, and its shapes after those of the rows.
+    They are views with the types of ``like``, and its shapes after the leading dimensions of the rows.
     """
     pieces = torch.split(packed, packed_sizes(like), dim=-1)
     return {

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learners.data.image_files import images_of_array, join_first, read_archive, require_root
+from learners.data.image_files import convert_images, join_first, read_archive, require_root
 from learners.data.sets import ImageSet, SteeringSet, classed_set
-from learners.data.splits import TEST_SHARE, renumber, split_by_class, split_by_time, take_first
+from learners.data.splits import TEST_SHARE, Indices, renumber, split_by_class, split_by_time, take_first
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -41,14 +41,14 @@ class Npz:
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return the images of the archive ``data.root``; InputError if it is damaged or has fewer than two classes.
 
-        ``data.train_images`` and ``data.test_images`` above 0 keep the first images: in the archive's order if it has a
+        ``data.train_images`` and ``data.test_images`` above 0 take the first images: in the archive's order if it has a
         test set, otherwise in the random order of ``split_by_class``.
         """
         path = require_root(data.root, self.name, "an .npz archive")
         arrays = read_archive(path, _PLAIN, _MEDMNIST, optional=["classes"])
         classes = arrays.get("classes")
         of_train, of_test = (_PLAIN, _PLAIN) if "images" in arrays else (_MEDMNIST[:2], _MEDMNIST[2:])
-        train_labels, test_labels = (_labels(arrays, labels, images, path) for images, labels in (of_train, of_test))
+        train_labels, test_labels = (_read_labels(arrays, *names, path) for names in (of_train, of_test))
         plain = of_train == of_test
         names = _class_names(classes, train_labels if plain else np.concatenate([train_labels, test_labels]), path)
         if plain:
@@ -57,16 +57,15 @@ class Npz:
             train, test = np.arange(len(train_labels)), np.arange(len(test_labels))
         train, test = take_first(train, test, data)
 
-        def images(name: str, kept: NDArray[np.int64]) -> NDArray[np.uint8]:
-            """Return the rows ``kept`` of an array of images, shape (N, 3, P, P)."""
+        def read_rows(name: str, rows: Indices) -> NDArray[np.uint8]:
             side_px = data.image_px or SIDE_PX
-            return images_of_array(arrays[name][kept], grey=False, side_px=side_px, where=f"{path}: {name}")
+            return convert_images(arrays[name][rows], grey=False, side_px=side_px, where=f"{path}: {name}")
 
         return classed_set(
             self.name,
             data.root,
-            train=(images(of_train[0], train), train_labels[train]),
-            test=(images(of_test[0], test), test_labels[test]),
+            train=(read_rows(of_train[0], train), train_labels[train]),
+            test=(read_rows(of_test[0], test), test_labels[test]),
             class_names=names,
             train_names=tuple(map(str, train)),
             test_names=tuple(map(str, test)),
@@ -89,9 +88,8 @@ class SteeringNpz:
         archives = sorted(path.glob("*.npz")) if path.is_dir() else [path]
         if not archives:
             raise InputError(f"data.root: there is no .npz archive in '{path}'.")
-        recordings = [_frames(archive, data.image_px or FRAME_PX) for archive in archives]
-        images = np.concatenate([recording[0] for recording in recordings])
-        angles = np.concatenate([recording[1] for recording in recordings])
+        recordings = [_read_frames(archive, data.image_px or FRAME_PX) for archive in archives]
+        images, angles = map(np.concatenate, zip(*recordings, strict=True))
         drives = np.repeat(np.arange(len(recordings)), [len(recording[1]) for recording in recordings])
         train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("steering-npz", "test blocks"))
         train, test = take_first(train, test, data)
@@ -106,24 +104,24 @@ class SteeringNpz:
         )
 
 
-def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]:
-    """Return the labels ``name`` of the images ``of``, int64, shape (N,); InputError for other types or shapes."""
-    labels, images = arrays[name], len(arrays[of]) if arrays[of].ndim else 0
+def _read_labels(arrays: Arrays, images: str, name: str, path: Path) -> Indices:
+    """Return the labels ``name`` of the array ``images``, shape (N,); InputError for other types, shapes or values."""
+    labels, count = arrays[name], len(arrays[images]) if arrays[images].ndim else 0
     where = f"{path}: {name}"
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or labels.dtype.kind not in "iub":
         raise InputError(f"{where}: {labels.dtype} of shape {labels.shape} are not whole numbers, (N,) or (N, 1).")
-    if len(labels) != images:
-        raise InputError(f"{where}: {len(labels)} labels for {images} images in {of}.")
+    if len(labels) != count:
+        raise InputError(f"{where}: {len(labels)} labels for {count} images in {images}.")
     wrong = np.flatnonzero((labels < 0) | (labels > _HIGHEST))
     if len(wrong):
         raise InputError(f"{where}: label {labels[wrong[0]]} at {wrong[0]} is no class; they count from 0.")
     return labels.astype(np.int64)
 
 
-def _class_names(classes: NDArray[Any] | None, labels: NDArray[np.int64], path: Path) -> tuple[str, ...]:
-    """Return the names of the classes, without ``classes`` their numbers; InputError if a label is out of range."""
+def _class_names(classes: NDArray[Any] | None, labels: Indices, path: Path) -> tuple[str, ...]:
+    """Return the names of ``classes``, or numbers up to the highest label; InputError if a label is out of range."""
     highest = int(labels.max(initial=0))
     if classes is not None:
         names = tuple(str(name) for name in classes.ravel())
@@ -138,10 +136,10 @@ def _class_names(classes: NDArray[Any] | None, labels: NDArray[np.int64], path: 
     return tuple(str(label) for label in range(highest + 1))
 
 
-def _frames(path: Path, side_px: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return images (N, 1, P, P) and angles (N,) of one archive; InputError for angles outside [-1, 1]."""
+def _read_frames(path: Path, side_px: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return grey images (N, 1, P, P) and angles (N,) of an archive; InputError for angles that are not in [-1, 1]."""
     arrays = read_archive(path, ("imgs", "ground_truths"))
-    images = images_of_array(arrays["imgs"], grey=True, side_px=side_px, where=f"{path}: imgs")
+    images = convert_images(arrays["imgs"], grey=True, side_px=side_px, where=f"{path}: imgs")
     angles = arrays["ground_truths"]
     where = f"{path}: ground_truths"
     if angles.dtype.kind not in "iuf" or angles.ndim not in {1, 2} or 0 in angles.shape[1:]:

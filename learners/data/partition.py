@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
+from torch import Tensor
 
 from learners.data.sets import SteeringSet
 from vnetsim.errors import InputError
@@ -18,7 +19,7 @@ Indices = NDArray[np.int64]
 
 OF_CLASSES = ("iid", "dirichlet", "approach", "label-skew", "major-class", "district")
 OF_ANGLES = ("iid", "drive", "block", "sign")
-CLASSED, ANGLED = "images with classes", "frames with steering angles"
+WITH_CLASSES, WITH_ANGLES = "images with classes", "frames with steering angles"
 STRAIGHT = 0.05
 """Largest angle that counts as neither left nor right."""
 
@@ -33,7 +34,7 @@ def partition(
     districts: int = 1,
     groups: Indices | None = None,
 ) -> list[Indices]:
-    """Return the rows of ``labels`` in each silo.
+    """Return each silo's rows of ``labels``, silo after silo, by ``settings.partition``.
 
     No image is in two silos, and every image is in one if any silo has its class. Silo sizes differ by at most one
     image for ``iid``, ``dirichlet``, ``major-class`` and ``district``, and among the silos that share classes for
@@ -79,33 +80,33 @@ def partition(
 def _deal_by_kind(
     labels: Indices, *, silos: int, approaches: int, settings: DataSettings, generator: Generator, districts: int
 ) -> list[Indices]:
-    """Return each silo's images in random order, however few; see ``partition``."""
+    """Return what ``partition`` does without groups, but a silo may have too few images or none."""
     kind = settings.partition
-    _require_kind(kind, OF_CLASSES, CLASSED, ANGLED)
+    _require_kind(kind, OF_CLASSES, WITH_CLASSES, WITH_ANGLES)
     if kind == "approach":
-        shards = _by_approach(labels, silos, approaches, generator)
+        shards = _deal_by_approach(labels, silos, approaches, generator)
     elif kind == "label-skew":
-        shards = _label_skew(labels, silos, settings.unseen_share, generator)
+        shards = _deal_by_label_skew(labels, silos, settings.unseen_share, generator)
     else:
-        by_class, sizes = _shuffled_by_class(labels, generator), np.unique(labels, return_counts=True)[1]
+        by_class, sizes = _shuffle_by_class(labels, generator), np.unique(labels, return_counts=True)[1]
         if kind == "iid":
             shards = _deal(by_class, silos)
         elif kind == "dirichlet":
             log_shares = log_dirichlet(settings.alpha * (sizes / sizes.mean()), silos, generator)
-            shards = _by_shares(by_class, sizes, log_shares, generator)
+            shards = _deal_by_shares(by_class, sizes, log_shares, generator)
         else:
             by = districts if kind == "district" else None
-            shards = _by_majors(by_class, sizes, silos, by, settings.major_share, generator)
+            shards = _deal_by_majors(by_class, sizes, silos, by, settings.major_share, generator)
     return [generator.permutation(shard) for shard in shards]
 
 
 def partition_by_vehicle(
-    train_silos: Any, *, silos: int, settings: DataSettings, generator: Generator
+    train_silos: Tensor | None, *, silos: int, settings: DataSettings, generator: Generator
 ) -> list[Indices]:
-    """Return the rows of the training images that each silo's vehicles saw, in random order.
+    """Return, silo after silo, the rows of the training images that its vehicles saw, in random order.
 
-    ``train_silos`` is the silo of each image, a tensor of shape (N,), modulo ``silos``. InputError if it is None, or a
-    silo has fewer images than ``min_images``, or none.
+    Image i is in silo ``train_silos[i]`` modulo ``silos``. InputError if ``train_silos`` is None, or a silo has fewer
+    images than ``settings.min_images``, or none.
     """
     if train_silos is None:
         raise InputError(
@@ -119,10 +120,10 @@ def partition_by_vehicle(
     return shards
 
 
-def _require_kind(kind: str, own: Sequence[str], have: str, they_have: str) -> None:
-    """Raise InputError unless ``kind`` is one of ``own``, the partitions for this data; the rest is for messages."""
-    if kind not in own:
-        raise InputError(f"data.partition: '{kind}' needs {they_have}; {have} are dealt by one of {', '.join(own)}.")
+def _require_kind(kind: str, known: Sequence[str], present: str, missing: str) -> None:
+    """Raise InputError unless ``kind`` is known; the images ``present`` and ``missing``, in words, are for messages."""
+    if kind not in known:
+        raise InputError(f"data.partition: '{kind}' needs {missing}; {present} are dealt by one of {', '.join(known)}.")
 
 
 def _require_least(
@@ -131,7 +132,7 @@ def _require_least(
     among: str = "",
     cure: str = "lower silos.count or data.min_images, or raise data.train_images",
 ) -> None:
-    """Raise InputError unless every silo has ``settings.min_images``, and at least one; the rest is for the message."""
+    """Raise InputError unless every silo has ``settings.min_images`` and at least one; the texts are for messages."""
     least, needed = min(len(shard) for shard in shards), max(settings.min_images, 1)
     if least < needed:
         raise InputError(
@@ -140,23 +141,23 @@ def _require_least(
         )
 
 
-def _shuffled_by_class(labels: Indices, generator: Generator) -> Indices:
-    """Return all indices, class after class, in random order inside each class."""
+def _shuffle_by_class(labels: Indices, generator: Generator) -> Indices:
+    """Return the indices of all labels, class after class in ascending order, in random order inside each class."""
     order = generator.permutation(len(labels))
     return order[np.argsort(labels[order], kind="stable")]
 
 
 def _deal(by_class: Indices, parts: int) -> list[Indices]:
-    """Return ``parts`` arrays of indices, dealt in turn; if sorted by class, counts per class differ by at most 1."""
+    """Return ``parts`` arrays, dealt one index after the other: each has equally many of each class, to within one."""
     return [by_class[part::parts] for part in range(parts)]
 
 
-def _by_approach(labels: Indices, silos: int, approaches: int, generator: Generator) -> list[Indices]:
-    """Return the silos of ``approach`` (see ``partition``): each direction's classes, dealt to its silos."""
+def _deal_by_approach(labels: Indices, silos: int, approaches: int, generator: Generator) -> list[Indices]:
+    """Return each silo's rows by ``approach`` (see ``partition``): each direction's classes, dealt to its silos."""
     _, classes = np.unique(labels, return_inverse=True)
     groups = min(int(classes.max(initial=0)) + 1, approaches)
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
-    by_class = _shuffled_by_class(classes, generator)
+    by_class = _shuffle_by_class(classes, generator)
     for group in range(groups):
         members = [silo for silo in range(silos) if silo % approaches % groups == group]
         pool = by_class[classes[by_class] % groups == group]
@@ -165,8 +166,8 @@ def _by_approach(labels: Indices, silos: int, approaches: int, generator: Genera
     return shards
 
 
-def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Generator) -> list[Indices]:
-    """Return the silos of ``label-skew`` (see ``partition``); InputError if a class has fewer images than its silos."""
+def _deal_by_label_skew(labels: Indices, silos: int, unseen_share: float, generator: Generator) -> list[Indices]:
+    """Return each silo's rows by ``label-skew`` (see ``partition``); InputError for a class with too few images."""
     _, classes = np.unique(labels, return_inverse=True)
     count = int(classes.max(initial=0)) + 1
     held = 1 + round((1 - unseen_share) * (count - 1))
@@ -184,7 +185,7 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Gen
             f"{sizes.min()} images; {cure}lower silos.count."
         )
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
-    by_class = _shuffled_by_class(classes, generator)
+    by_class = _shuffle_by_class(classes, generator)
     for label, holding in enumerate(holders):
         if not holding:  # too few silos for every class
             continue
@@ -194,10 +195,10 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Gen
     return shards
 
 
-def _by_shares(
+def _deal_by_shares(
     by_class: Indices, sizes: Indices, log_shares: NDArray[np.float64], generator: Generator
 ) -> list[Indices]:
-    """Return silos of equal size (to within one) whose class shares follow ``log_shares``, shape (silos, C)."""
+    """Return each silo's rows, equally many to within one; its class shares are ~ exp(``log_shares``), (silos, C)."""
     silos = len(log_shares)
     ends = np.cumsum(sizes)
     next_image = ends - sizes
@@ -212,10 +213,10 @@ def _by_shares(
     return shards
 
 
-def _by_majors(
+def _deal_by_majors(
     by_class: Indices, sizes: Indices, silos: int, districts: int | None, share: float, generator: Generator
 ) -> list[Indices]:
-    """Return equal silos (``by_class``: images by class), ``share`` from one class or district; sizes may shrink."""
+    """Return each silo's rows, ``share`` of them of its major class or, with ``districts``, its district's classes."""
     groups = min(len(sizes), districts or len(sizes))
     group_of_class, places = np.arange(len(sizes)) % groups, np.arange(silos)
     have = np.bincount(group_of_class, sizes, groups).astype(np.int64)
@@ -225,18 +226,18 @@ def _by_majors(
     quotas = [whole, *(np.full(silos, fewer) for fewer in range(even, -1, -1))]
     ways = [places % (districts or groups) % groups]
     if districts is None:
-        ways.append(_in_proportion(sizes, silos))
+        ways.append(_choose_majors(sizes, silos))
     share = share if groups > 1 else 1.0
     quota, way, own = next(
         (quota, way, own)
         for quota in quotas
         for way in ways
-        if (own := _own_counts(have, quota, way, share)) is not None
+        if (own := _count_own(have, quota, way, share)) is not None
     )
     left, counts = sizes.copy(), np.zeros((silos, len(sizes)), dtype=np.int64)
 
     def take(silo: int, count: int, open_classes: NDArray[np.bool_]) -> None:
-        """Assign ``count`` more images of the open classes to a silo, in proportion to what is left of each class."""
+        """Move ``count`` images of the open classes from ``left`` to a silo's ``counts``, in proportion to ``left``."""
         taken = _apportion(count, np.log(np.maximum(left, 1)), left * open_classes)
         counts[silo] += taken
         left[:] -= taken
@@ -259,8 +260,8 @@ def _by_majors(
     ]
 
 
-def _in_proportion(sizes: Indices, silos: int) -> Indices:
-    """Return each silo's major class, the silos of a class in proportion to its images (D'Hondt), shape (silos,)."""
+def _choose_majors(sizes: Indices, silos: int) -> Indices:
+    """Return each silo's major class, (silos,); the silos of a class are in proportion to its images (D'Hondt)."""
     classes, places = len(sizes), np.arange(silos)
     most = np.argsort(-sizes / (places[:, None] + 1), axis=None, kind="stable")[:silos] % classes
     due = np.bincount(most, minlength=classes)
@@ -270,9 +271,9 @@ def _in_proportion(sizes: Indices, silos: int) -> Indices:
     return cyclic
 
 
-def _own_counts(have: Indices, quotas: Indices, group_of_silo: Indices, share: float) -> Indices | None:
-    """Return how many images of its own group each silo gets, shape (silos,); None if ``quotas`` cannot be filled."""
-    # have: number of images per group; quotas: number of images per silo
+def _count_own(have: Indices, quotas: Indices, group_of_silo: Indices, share: float) -> Indices | None:
+    """Return how many images of its own group each silo gets, (silos,); None if they do not suffice for ``quotas``."""
+    # have: images of each group; quotas: all images of each silo, its own group's and others'
     silos = np.bincount(group_of_silo, minlength=len(have))
     of_group = np.bincount(group_of_silo, quotas, len(have))
     least = math.floor(share * quotas.min() + 1e-9)
@@ -299,7 +300,7 @@ def log_dirichlet(concentration: NDArray[np.float64], count: int, generator: Gen
 
 
 def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> Indices:
-    """Return ``quota`` (<= sum of ``room``) split by the shares and largest remainder, within ``room``, (C,)."""
+    """Split ``quota`` (at most the sum of ``room``) in whole numbers by the shares, each at most its ``room``, (C,)."""
     counts: Indices = np.zeros_like(room)
     is_open = room > 0
     while quota > 0:
@@ -307,23 +308,21 @@ def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> In
         shares = np.exp(scaled - scaled.max())
         target = quota * shares / shares.sum()
         filled = is_open & (target >= room)
-        if filled.any():
-            counts[filled] = room[filled]
-            quota -= int(room[filled].sum())
-            is_open &= ~filled
-            continue
-        whole: Indices = np.floor(target).astype(np.int64)
-        remainder = np.where(is_open, target - whole, -1.0)
-        whole[np.argsort(-remainder, kind="stable")[: quota - int(whole.sum())]] += 1
-        counts += whole
-        break
+        if not filled.any():
+            whole: Indices = np.floor(target).astype(np.int64)
+            remainder = np.where(is_open, target - whole, -1.0)
+            whole[np.argsort(-remainder, kind="stable")[: quota - int(whole.sum())]] += 1  # the largest remainders
+            return counts + whole
+        counts[filled] = room[filled]
+        quota -= int(room[filled].sum())
+        is_open &= ~filled
     return counts
 
 
 def partition_steering(
     frames: SteeringSet, *, silos: int, settings: DataSettings, generator: Generator
 ) -> list[Indices]:
-    """Return the training frames in each silo, in random order; every frame is in exactly one silo.
+    """Return each silo's rows of the training frames, in random order; every frame is in exactly one silo.
 
     - ``iid``: frames at random, equally many to within one.
     - ``drive``: with at least as many silos as drives, each silo has random frames of one drive; otherwise every drive
@@ -337,23 +336,20 @@ def partition_steering(
     kind, count = settings.partition, len(frames.train_angles)
     if kind == "vehicle":
         return partition_by_vehicle(frames.train_silos, silos=silos, settings=settings, generator=generator)
-    _require_kind(kind, OF_ANGLES, ANGLED, CLASSED)
+    _require_kind(kind, OF_ANGLES, WITH_ANGLES, WITH_CLASSES)
     if kind == "iid":
         shards = _deal(generator.permutation(count), silos)
-    elif kind == "drive":
-        shards = _by_unit(frames.train_drives.numpy(), silos, generator, in_order=False)
-    elif kind == "block":
-        shards = _by_unit(frames.train_blocks.numpy(), silos, generator, in_order=True)
     else:
         angles = frames.train_angles.numpy()
         signs = np.where(np.abs(angles) <= STRAIGHT, 0, np.sign(angles)).astype(np.int64)
-        shards = _by_unit(signs, silos, generator, in_order=False)
+        units = {"drive": frames.train_drives.numpy(), "block": frames.train_blocks.numpy(), "sign": signs}
+        shards = _deal_by_unit(units[kind], silos, generator, in_order=kind == "block")
     _require_least(shards, settings)
     return [generator.permutation(shard) for shard in shards]
 
 
-def _by_unit(units: Indices, silos: int, generator: Generator, *, in_order: bool) -> list[Indices]:
-    """Return silos with as few units (drives, blocks, signs; shape (N,)) as possible; see ``partition_steering``."""
+def _deal_by_unit(units: Indices, silos: int, generator: Generator, *, in_order: bool) -> list[Indices]:
+    """Return each silo's rows, of as few units as possible; ``units``: the drive, block or sign of each frame, (N,)."""
     members = [np.flatnonzero(units == unit) for unit in np.unique(units)]
     members = [members[unit] for unit in generator.permutation(len(members))]
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos

@@ -27,56 +27,52 @@ COLUMNS = ("split", "image", "label", "class", "silo")
 
 
 def partition_csv(data: ImageSet, indices: Sequence[Indices]) -> bytes:
-    """Return the file's bytes: silo after silo, then training images that no silo has, then the test images."""
+    """Return the file of ``indices``, each silo's rows: silos, then training images in no silo, then test images."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
+    train_names = data.train_names or range(len(data.train_labels))
+    test_names = data.test_names or range(len(data.test_labels))
     nobody = np.setdiff1d(np.arange(len(data.train_labels)), np.concatenate([*indices, []]))
     for silo, rows in [*enumerate(indices), ("", nobody)]:
         for row in rows:
             label = int(data.train_labels[row])
-            writer.writerow(("train", _name(data.train_names, row), label, data.class_names[label], silo))
+            writer.writerow(("train", train_names[row], label, data.class_names[label], silo))
     for row, label in enumerate(data.test_labels.tolist()):
-        writer.writerow(("test", _name(data.test_names, row), label, data.class_names[label], ""))
+        writer.writerow(("test", test_names[row], label, data.class_names[label], ""))
     return file.getvalue().encode("utf-8", "replace")
 
 
-def _name(names: Sequence[str], row: int) -> str:
-    """Return an image's name in the file: its own, or its number if the set has no names."""
-    return names[row] if names else str(row)
-
-
 def divide_among_silos(data: ImageSet, *, settings: DataSettings, silos: int, **how: Any) -> list[Indices]:
-    """Return the rows of the training images in each silo, from a file, by what vehicles saw, or by ``partition``.
+    """Return each silo's rows of the training images, as ``settings.partition`` says.
 
-    ``settings.partition`` chooses; ``how`` are further arguments of ``partition``. InputError if the images are too
-    few, or the file does not fit them.
+    They come from a file, from what vehicles saw, or from ``partition`` with the further arguments ``how``. InputError
+    if the images are too few, or the file does not fit them.
     """
     if is_partition_file(settings.partition):
         return read_partition(Path(settings.partition), data, silos=silos, min_images=settings.min_images)
     if settings.partition == "vehicle":
-        own = {"silos": silos, "settings": settings, "generator": how["generator"]}
-        return partition_by_vehicle(data.train_silos, **own)
+        return partition_by_vehicle(data.train_silos, silos=silos, settings=settings, generator=how["generator"])
     groups = None if data.train_groups is None else data.train_groups.numpy()
     return partition(data.train_labels.numpy(), silos=silos, settings=settings, groups=groups, **how)
 
 
 def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -> list[Indices]:
-    """Return the rows of the training images in each silo, in the file's order.
+    """Return each silo's rows of the training images, in the file's order.
 
-    Training images that are not in the file, or without a silo there, are in no silo. Label and class may be empty; a
-    label must be the image's. InputError if a line does not fit the images, or a silo has fewer than ``min_images``, or
-    none.
+    Training images that are not in the file, or without a silo there, are in no silo. The column label may be empty,
+    otherwise it must be the image's; the column class is not read. InputError if a line does not fit the images, or a
+    silo has fewer than ``min_images``, or none.
     """
     names = data.train_names or [str(row) for row in range(len(data.train_labels))]
     rows = {name: row for row, name in enumerate(names)}
     labels = dict(zip(names, data.train_labels.tolist(), strict=True))
     numbers, seen = {str(number): number for number in range(silos)}, dict[str, int]()
     shards: list[list[int]] = [[] for _ in range(silos)]
-    for line, (split, image, label, _, silo) in _lines(path):
+    for line, (split, image, label, _, silo) in _read_rows(path):
         if split == "test" and not silo:
             continue
-        fault = _fault(split, image, label, labels)
+        fault = _find_fault(split, image, label, labels)
         if silo and silo not in numbers:
             fault = fault or f"silo is '{silo:.40}', expected 0 to {silos - 1} (silos.count is {silos})."
         if image in seen:
@@ -95,8 +91,8 @@ def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -
     return [np.array(shard, dtype=np.int64) for shard in shards]
 
 
-def _fault(split: str, image: str, label: str, labels: Mapping[str, int]) -> str:
-    """Return what is wrong with a row that is a training image or has a silo; empty for nothing."""
+def _find_fault(split: str, image: str, label: str, labels: Mapping[str, int]) -> str:
+    """Return what is wrong with a row, "" for nothing; ``labels``: by image; not for test images without silo."""
     if split == "test":
         return "a test image is held by a silo; leave its silo empty."
     if split != "train":
@@ -110,8 +106,8 @@ def _fault(split: str, image: str, label: str, labels: Mapping[str, int]) -> str
     return ""
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and values of each row below the header; InputError if the file is not such a table."""
+def _read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and five values of each row below the header; InputError if the file is not such a table."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)

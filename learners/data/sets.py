@@ -13,32 +13,25 @@ from torch import Tensor
 
 from vnetsim.errors import InputError
 
+LabelledImages = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Images, shape (N, 3, P, P), and their classes, shape (N,)."""
+
 
 class Film(NamedTuple):
-    """Frames of some vehicles, to show: N in all, vehicle after vehicle in order of time.
+    """Frames of some vehicles, to show: N in all, vehicle after vehicle in order of time; columns of shape (N,)."""
 
-    Args:
-        vehicles: the vehicles that have frames, V.
-        mean_mps: mean speed of each (m/s), shape (V,).
-        path: index of each frame's vehicle, shape (N,).
-        images: uint8, not blurred, shape (N, C, H, W).
-        time_s: when each was taken (s), shape (N,).
-        speed_mps: the vehicle's speed then (m/s), shape (N,).
-        label: class, -1 for none, or steering angle, NaN for none, shape (N,).
-    """
-
-    vehicles: Sequence[str]
-    mean_mps: NDArray[np.float64]
-    path: NDArray[np.int64]
-    images: Tensor
-    time_s: NDArray[np.float64]
-    speed_mps: NDArray[np.float64]
-    label: NDArray[np.float64]
+    vehicles: Sequence[str]  # ids of the vehicles that have frames
+    mean_mps: NDArray[np.float64]  # mean speed of each of them (m/s)
+    path: NDArray[np.int64]  # index in ``vehicles`` of each frame's vehicle
+    images: Tensor  # uint8, not blurred, shape (N, C, H, W)
+    time_s: NDArray[np.float64]  # when each frame was taken (s)
+    speed_mps: NDArray[np.float64]  # the vehicle's speed then (m/s)
+    label: NDArray[np.float64]  # class, -1 for none, or steering angle, NaN for none
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Pictures:
-    """What sets of both kinds have."""
+    """Fields of both kinds of sets; see ``ImageSet``."""
 
     channels: ClassVar[int]
 
@@ -110,11 +103,10 @@ def require_images(images: Tensor, channels: int) -> None:
 def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
     """Return mean and standard deviation of each channel of uint8 images (N, 3, H, W), N >= 1, scaled to [0, 1].
 
-    Exact in integers up to the last division, so the same on every machine. InputError if a channel is constant.
+    Sums are exact integers, so the result is the same on every machine. InputError if a channel is constant.
     """
     require_images(images, 3)
-    means: list[float] = []
-    deviations: list[float] = []
+    means, deviations = [0.0] * 3, [0.0] * 3
     levels = torch.arange(256, dtype=torch.int64)
     for channel in range(3):
         counts = torch.bincount(images[:, channel].flatten(), minlength=256)
@@ -125,8 +117,7 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tupl
             raise InputError(
                 f"data: channel {channel} has one value in all {len(images)} training images; use more images."
             )
-        means.append(first / total / 255)
-        deviations.append(variance_numerator**0.5 / total / 255)
+        means[channel], deviations[channel] = first / total / 255, variance_numerator**0.5 / total / 255
     return (means[0], means[1], means[2]), (deviations[0], deviations[1], deviations[2])
 
 
@@ -154,24 +145,20 @@ class SteeringSet(_Pictures):
     test_angles: Tensor
 
 
-Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
-
-
 def classed_set(
     name: str,
     root: str,
     *,
-    train: Part,
-    test: Part,
+    train: LabelledImages,
+    test: LabelledImages,
     class_names: tuple[str, ...],
     train_groups: NDArray[np.int64] | None = None,
     **more: Any,
 ) -> ImageSet:
-    """Return the set of images (N, 3, P, P) and classes (N,), with its channels' statistics; see ``ImageSet``.
+    """Return an ImageSet with its channels' statistics; ``more`` are further arguments of ``ImageSet``.
 
-    ``train`` and ``test`` are pairs of images and classes; ``more`` are further arguments of ``ImageSet``. InputError,
-    which names ``root``, if the training images have fewer than two classes or a constant channel, or there are no test
-    images.
+    InputError if the training images, read from ``root``, have fewer than two classes or a constant channel, or there
+    are no test images.
     """
     present = [class_names[label] for label in np.unique(train[1])]
     if len(present) < 2:

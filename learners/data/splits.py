@@ -19,24 +19,24 @@ BLOCK = 50
 """Length of a stretch of time, about (frames); shorter if there are less than ten times as many."""
 
 
-def gap_of(frames: int) -> int:
-    """Return how many frames on each side of a test block are not used, given the number of frames; may be 0."""
+def gap_length(frames: int) -> int:
+    """Return how many frames on each side of a test block are left out, given the number of all frames; may be 0."""
     return _block_length(frames) // 5
 
 
 def _block_length(frames: int) -> int:
-    """Return about how many frames a block has: BLOCK, or a tenth of the frames if that is less, at least 1."""
+    """Return how many frames a block should have: BLOCK, or a tenth of all frames if that is less, at least 1."""
     return max(1, min(BLOCK, frames // 10))
 
 
 def split_by_time(
     drives: NDArray[np.int64], share: float, generator: np.random.Generator
 ) -> tuple[Indices, Indices, Indices]:
-    """Return the indices of training frames and of test frames, and the block of every frame, numbered from 0.
+    """Return indices of training frames and of test frames, ascending, and the block of every frame, from 0.
 
     Each drive is cut into blocks of nearly equal length. The test set is made of random blocks, as many as come closest
-    to ``share`` of the frames, but at least one and not all. Frames of the same drive closer than ``gap_of`` to a test
-    block are in neither. ``drives`` is the number, >= 0, of the drive of each frame in order of time, each drive in
+    to ``share`` of the frames, but at least one and not all. Frames of the same drive closer than ``gap_length`` to a
+    test block are in neither. ``drives`` is the number, >= 0, of each frame's drive, in order of time, each drive in
     one piece, shape (N,). InputError if there are too few frames to hold any out.
     """
     frames = len(drives)
@@ -55,7 +55,7 @@ def split_by_time(
     is_test = np.isin(blocks, order[: 1 + int(np.abs(held_out - share * frames).argmin())])
 
     is_near = is_test.copy()
-    for shift in range(1, gap_of(frames) + 1):
+    for shift in range(1, gap_length(frames) + 1):
         same = drives[shift:] == drives[:-shift]
         is_near[shift:] |= is_test[:-shift] & same
         is_near[:-shift] |= is_test[shift:] & same
@@ -80,7 +80,7 @@ def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random
 
 
 def take_first(train: Indices, test: Indices, data: DataSettings) -> tuple[Indices, Indices]:
-    """Return the first ``data.train_images`` and ``data.test_images``, 0 for all; InputError if there are fewer."""
+    """Return the first ``data.train_images`` and ``data.test_images``, all for 0; InputError if there are fewer."""
     for indices, key, count in (
         (train, "data.train_images", data.train_images),
         (test, "data.test_images", data.test_images),
@@ -91,5 +91,5 @@ def take_first(train: Indices, test: Indices, data: DataSettings) -> tuple[Indic
 
 
 def renumber(groups: Sequence[Any] | NDArray[np.int64]) -> Indices:
-    """Return each item's group as a number 0, 1, 2, ..., in sorted order of the groups and without gaps."""
+    """Return each item's group as a number from 0 without gaps; numbers are in the order of the sorted groups."""
     return np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from learners.data.image_files import lfs_cure, read_images, require_root
-from learners.data.sets import ImageSet, Part, classed_set
+from learners.data.sets import ImageSet, LabelledImages, classed_set
 from learners.data.splits import Indices, renumber, take_first
 from vnetsim.errors import InputError, RunError, one_line
 from vnetsim.experiment import DataSettings
@@ -32,7 +32,7 @@ from vnetsim.random_streams import Streams
 SIDE_PX = 32
 CLASSES = 43
 _TRAINING_FILE = re.compile(r"(\d{5})/(\d{5})_\d{5}\.ppm")
-_OF_KAGGLE = {"Train": re.compile(r"Train/\d+/(\d{5})_(\d{5})_\d{5}\.png"), "Test": re.compile(r"Test/\d{5}\.png")}
+_KAGGLE_NAMES = {"Train": re.compile(r"Train/\d+/(\d{5})_(\d{5})_\d{5}\.png"), "Test": re.compile(r"Test/\d{5}\.png")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,21 +43,20 @@ class Cifar10:
     source = "Krizhevsky (2009): Learning multiple layers of features from tiny images"
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:  # noqa: ARG002 - recorded images need no draws
-        """Return CIFAR-10 read from ``data.root``; errors as ``of_torchvision``.
+        """Return CIFAR-10 read from ``data.root``; errors as ``open_torchvision_set``.
 
         ``data.train_images`` and ``data.test_images`` above 0 keep the first in file order, whose classes are mixed.
         """
-        train, test = of_torchvision("CIFAR10", data, train=True), of_torchvision("CIFAR10", data, train=False)
+        train, test = (open_torchvision_set("CIFAR10", data, train=is_train) for is_train in (True, False))
         kept, tested = take_first(np.arange(len(train)), np.arange(len(test)), data)
-        return classed_set(
-            self.name, data.root, train=_part(train, kept), test=_part(test, tested), class_names=tuple(train.classes)
-        )
+        kept_images, tested_images, names = _take_rows(train, kept), _take_rows(test, tested), tuple(train.classes)
+        return classed_set(self.name, data.root, train=kept_images, test=tested_images, class_names=names)
 
 
-def _part(dataset: Any, kept: Indices) -> Part:
-    """Return the images of the rows ``kept``, shape (N, 3, 32, 32), and their labels, shape (N,)."""
-    images = np.ascontiguousarray(dataset.data[kept].transpose(0, 3, 1, 2))
-    return images, np.array(dataset.targets, dtype=np.int64)[kept]
+def _take_rows(dataset: Any, rows: Indices) -> LabelledImages:
+    """Return some rows of torchvision's CIFAR-10."""
+    images = np.ascontiguousarray(dataset.data[rows].transpose(0, 3, 1, 2))
+    return images, np.array(dataset.targets, dtype=np.int64)[rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,17 +74,17 @@ class Gtsrb:
 
         The layout is Kaggle's if there is a ``Train.csv``, otherwise torchvision's. If an image of a sign is also among
         the test images, byte for byte, all frames of that sign are removed from the training images. Errors as
-        ``of_torchvision``, and InputError if an image is not named as in GTSRB.
+        ``open_torchvision_set``, and InputError if an image is not named as in GTSRB.
         """
         folder = Path(data.root)
         if data.root and (folder / "Train.csv").is_file():
-            files, labels, signs = _of_kaggle(folder, "Train")
-            test_files, test_labels, _ = _of_kaggle(folder, "Test")
+            files, labels, signs = _read_kaggle_table(folder, "Train")
+            test_files, test_labels, _ = _read_kaggle_table(folder, "Test")
         else:
             folder /= "gtsrb"
-            files, labels, signs = _training(of_torchvision("GTSRB", data, split="train")._samples)
-            test_files, test_labels = _test(of_torchvision("GTSRB", data, split="test")._samples)
-        tested = np.isin(signs, signs[_among(files, test_files)])
+            files, labels, signs = _check_training_files(open_torchvision_set("GTSRB", data, split="train")._samples)
+            test_files, test_labels = _check_test_files(open_torchvision_set("GTSRB", data, split="test")._samples)
+        tested = np.isin(signs, signs[_rows_of_copies(files, test_files)])
         generator = streams.generator("gtsrb", "order")
         train = generator.permutation(np.flatnonzero(~tested))
         test = generator.permutation(len(test_files))
@@ -107,8 +106,8 @@ class Gtsrb:
         )
 
 
-def _training(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices, Indices]:
-    """Return training files, their classes and the signs on them; InputError for a name that is not GTSRB's."""
+def _check_training_files(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices, Indices]:
+    """Return the files, their classes and the numbers of the signs on them; InputError for a name not GTSRB's."""
     # torchvision numbers the folders, which must agree with GTSRB's class numbers of the test images
     files, signs = [Path(file) for file, _ in samples], []
     for path, (_, label) in zip(files, samples, strict=True):
@@ -122,8 +121,8 @@ def _training(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices, 
     return files, np.array([label for _, label in samples]), np.array(signs)
 
 
-def _test(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices]:
-    """Return test files in the order of their list, and their classes; InputError for other names or classes."""
+def _check_test_files(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices]:
+    """Return the files, in their order, and their classes; InputError for names or classes that are not GTSRB's."""
     for file, label in samples:
         if Path(file).parent.name != "Images" or not 0 <= label < CLASSES:
             raise InputError(
@@ -133,8 +132,8 @@ def _test(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices]:
     return [Path(file) for file, _ in samples], np.array([label for _, label in samples], dtype=np.int64)
 
 
-def _of_kaggle(root: Path, split: str) -> tuple[list[Path], Indices, Indices]:
-    """Return files in a split's CSV, their classes and signs (0 for test images); InputError if it is not Kaggle's."""
+def _read_kaggle_table(root: Path, split: str) -> tuple[list[Path], Indices, Indices]:
+    """Return files, classes and signs (0 in Test) of ``split``.csv, Train or Test; InputError if it is not Kaggle's."""
     table, columns = root / f"{split}.csv", ("ClassId", "Path")
     files, labels, signs = [], [], []
     try:
@@ -144,7 +143,7 @@ def _of_kaggle(root: Path, split: str) -> tuple[list[Path], Indices, Indices]:
                 raise InputError(f"{table}: it lacks {' or '.join(columns)}; {lfs_cure(table) or 'fetch it again'}.")
             for row in reader:
                 label, path = (str(row[name]).strip() for name in columns)
-                named = _OF_KAGGLE[split].fullmatch(path)
+                named = _KAGGLE_NAMES[split].fullmatch(path)
                 known = label.isdecimal() and int(label) < CLASSES
                 if named is None or not known or (split == "Train" and int(named[1]) != int(label)):
                     raise InputError(
@@ -159,19 +158,18 @@ def _of_kaggle(root: Path, split: str) -> tuple[list[Path], Indices, Indices]:
     return files, np.array(labels, dtype=np.int64), np.array(signs, dtype=np.int64)
 
 
-def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
-    """Return the rows of ``files`` with the same bytes as one of ``others``; missing files are skipped."""
+def _rows_of_copies(files: Iterable[Path], others: Iterable[Path]) -> Indices:
+    """Return the rows of ``files`` with the same bytes as one of ``others``, ascending; missing files are skipped."""
 
-    def content(path: Path) -> bytes:
-        """Return a digest of the file's bytes; empty if there is no file."""
+    def digest(path: Path) -> bytes:
         return hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""
 
-    known = {content(path) for path in others} - {b""}
-    return np.array([row for row, path in enumerate(files) if content(path) in known], dtype=np.int64)
+    known = {digest(path) for path in others} - {b""}
+    return np.array([row for row, path in enumerate(files) if digest(path) in known], dtype=np.int64)
 
 
-def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
-    """Return torchvision's set ``kind``, made with ``options``, below ``data.root``; ``data.download`` fetches it.
+def open_torchvision_set(kind: str, data: DataSettings, **options: Any) -> Any:
+    """Return torchvision's class ``kind`` with its files in ``data.root``; first fetch them with ``data.download``.
 
     InputError if the root is not given or missing, or its files are missing or damaged; RunError if the download fails.
     """

@@ -6,15 +6,14 @@ For CIFAR-10 and GTSRB these are known; for other files they are assumed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from learners.data.sets import ImageSet, SteeringSet
-from learners.data.splits import BLOCK, Indices, take_first
+from learners.data.splits import BLOCK, Indices, renumber, take_first
 from vnetsim.experiment import DataSettings
 from vnetsim.learner_facts import NOT_READ
 
@@ -31,15 +30,15 @@ FILES = ("cifar10", "gtsrb", "npz", "folder", "steering-npz", "driving-log")
 """Sets that are read from files."""
 
 
-def unread(data: DataSettings, needs: str) -> ImageSet | SteeringSet:
-    """Return the stand-in for one of ``FILES`` without ``data.root``, or for a set of traffic not yet recorded.
+def make_stand_in(data: DataSettings, needs: Literal["classes", "steering angles"]) -> ImageSet | SteeringSet:
+    """Return a set of black images in place of one of ``FILES`` without ``data.root``, or of traffic not yet recorded.
 
-    ``needs`` is "classes" or "steering angles". InputError if more images are asked for than the set has.
+    InputError if more images are asked for than the set is known to have.
     """
-    return _images(data) if needs == "classes" else _frames(data)
+    return _black_image_set(data) if needs == "classes" else _black_steering_set(data)
 
 
-def _images(data: DataSettings) -> ImageSet:
+def _black_image_set(data: DataSettings) -> ImageSet:
     """Return black images with the classes of a set; for sets other than CIFAR-10 and GTSRB the classes are assumed."""
     groups, known = None, True
     if data.name == "cifar10":
@@ -61,12 +60,12 @@ def _images(data: DataSettings) -> ImageSet:
         side_px,
         class_names=tuple(map(str, range(classes))),
         train_groups=None if groups is None else torch.from_numpy(groups[train]),
-        facts={NOT_READ: _words(data, f"{len(train):,} images of {classes} classes, {side_px} px wide", known=known)},
+        facts=_describe(data, f"{len(train):,} images of {classes} classes, {side_px} px wide", known=known),
     )
 
 
 def black_set(name: str, train_labels: Indices, test_labels: Indices, side_px: int, **more: Any) -> ImageSet:
-    """Return black images of these classes, shape (N, 3, ``side_px``, ``side_px``); ``more`` is as of ``ImageSet``."""
+    """Return black images of these classes, ``side_px`` wide and high; ``more`` are other arguments of ``ImageSet``."""
     return ImageSet(
         name=name,
         train=black_images(len(train_labels), 3, side_px),
@@ -79,30 +78,31 @@ def black_set(name: str, train_labels: Indices, test_labels: Indices, side_px: i
     )
 
 
-def _frames(data: DataSettings) -> SteeringSet:
-    """Return black frames in place of unread ones, with assumed drives, blocks, and angles from -1 to 1."""
+def _black_steering_set(data: DataSettings) -> SteeringSet:
+    """Return black frames, with assumed numbers, drives and blocks, and angles from -1 to 1."""
     count = data.train_images or _FRAMES
     drives = np.arange(count) * _DRIVES // count
-    blocks: NDArray[np.int64] = np.arange(count) // BLOCK + drives * count
+    blocks: Indices = np.arange(count) // BLOCK + drives * count
     side_px = data.image_px or _FRAME_PX
     return SteeringSet(
         name=data.name,
         train=black_images(count, 1, side_px),
         train_angles=torch.linspace(-1, 1, count),
         train_drives=torch.from_numpy(drives),
-        train_blocks=torch.from_numpy(np.unique(blocks, return_inverse=True)[1]),
+        train_blocks=torch.from_numpy(renumber(blocks)),
         test=black_images(data.test_images or _TEST_FRAMES, 1, side_px),
         test_angles=torch.linspace(-1, 1, data.test_images or _TEST_FRAMES),
-        facts={NOT_READ: _words(data, f"{count:,} frames of {_DRIVES} drives, {side_px} px wide", known=False)},
+        facts=_describe(data, f"{count:,} frames of {_DRIVES} drives, {side_px} px wide", known=False),
     )
 
 
-def _words(data: DataSettings, images: str, *, known: bool) -> str:
-    """Return a sentence for manifest and report on the stand-in; ``known``: whether the set's size is known."""
+def _describe(data: DataSettings, images: str, *, known: bool) -> dict[str, str]:
+    """Return a line for manifest and report on the black images; ``known``: whether the set's numbers are known."""
     taken = "the set's" if known else "an assumed"
-    return f"data.root is empty, so no image of {data.name} was read; payload and work are those of {taken} {images}"
+    fact = f"data.root is empty, so no image of {data.name} was read; payload and work are those of {taken} {images}"
+    return {NOT_READ: fact}
 
 
 def black_images(count: int, channels: int, side_px: int) -> Tensor:
-    """Return black images, shape (count, channels, side_px, side_px), which take no memory."""
+    """Return black images, shape (count, channels, side_px, side_px): views of one byte, not to be written to."""
     return torch.zeros((1, 1, 1, 1), dtype=torch.uint8).expand(count, channels, side_px, side_px)

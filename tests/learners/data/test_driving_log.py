@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from learners.data import load_steering
-from learners.data.driving_log import drives_of
-from learners.data.splits import gap_of, split_by_time
+from learners.data.driving_log import number_drives
+from learners.data.splits import gap_length, split_by_time
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -143,11 +143,11 @@ def test_two_images_that_would_be_one_file_are_refused(tmp_path):
 
 def test_drives_by_the_time_in_the_names():
     names = [stamp("center", second) for second in (0, 5, 11, 12, 3, 4)]
-    assert drives_of(names).tolist() == [0, 0, 1, 1, 2, 2]  # 6 s later; then a time before
-    assert drives_of([stamp("center", 0), stamp("center", 5, 1)]).tolist() == [0, 1]
-    assert drives_of([stamp("center", 0), "image7.jpg", stamp("center", 99)]).tolist() == [0, 0, 0]
-    assert drives_of(["image7.jpg", "image8.jpg"]).dtype == drives_of(names).dtype == np.int64
-    assert drives_of([stamp("center", 0), "center_2016_13_41_25_61_61_000.jpg"]).tolist() == [0, 0]
+    assert number_drives(names).tolist() == [0, 0, 1, 1, 2, 2]  # 6 s later; then a time before
+    assert number_drives([stamp("center", 0), stamp("center", 5, 1)]).tolist() == [0, 1]
+    assert number_drives([stamp("center", 0), "image7.jpg", stamp("center", 99)]).tolist() == [0, 0, 0]
+    assert number_drives(["image7.jpg", "image8.jpg"]).dtype == number_drives(names).dtype == np.int64
+    assert number_drives([stamp("center", 0), "center_2016_13_41_25_61_61_000.jpg"]).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(("frames", "long", "gap"), [(2, 1, 0), (19, 1, 0), (200, 20, 4), (2550, 50, 10)])
@@ -155,7 +155,7 @@ def test_blocks_are_a_tenth_of_all_frames_and_at_most_50_and_gaps_a_fifth_of_the
     train, test, blocks = split_by_time(np.zeros(frames, dtype=np.int64), 0.2, np.random.default_rng(0))
     assert blocks.tolist() == [frame // long for frame in range(frames)]
     assert min(len(train), len(test)) > 0
-    assert gap_of(frames) == gap
+    assert gap_length(frames) == gap
 
 
 @given(
@@ -171,10 +171,10 @@ def test_neighbouring_frames_never_fall_on_both_sides(lengths, share, seed):
     assert len(train) > 0
     assert len(test) > 0
     nearest = np.abs(train[:, None] - test[None]) + len(drives) * (drives[train][:, None] != drives[test][None])
-    assert nearest.min() > gap_of(len(drives))
+    assert nearest.min() > gap_length(len(drives))
     unused = np.setdiff1d(np.arange(len(drives)), np.concatenate([train, test]))
     for frame in unused:
-        assert np.abs(test[drives[test] == drives[frame]] - frame).min() <= gap_of(len(drives))
+        assert np.abs(test[drives[test] == drives[frame]] - frame).min() <= gap_length(len(drives))
     assert set(blocks[test]).isdisjoint(blocks[train])
     for block in np.unique(blocks):
         members = np.flatnonzero(blocks == block)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from learners.data import load_steering
-from learners.data.image_files import images_of_array
+from learners.data.image_files import convert_images
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -69,7 +69,7 @@ def test_colour_becomes_luma_and_images_are_resized(tmp_path):
 
 @pytest.mark.parametrize(("highest", "level"), [(1.0, 255), (1.5, 2), (255.0, 255), (1, 1), (255, 255)])
 def test_floating_point_is_shares_of_white_where_nothing_exceeds_1(highest, level):
-    assert images_of_array(np.full((1, 1, 1), highest), grey=True, side_px=1, where="imgs").item() == level
+    assert convert_images(np.full((1, 1, 1), highest), grey=True, side_px=1, where="imgs").item() == level
 
 
 def test_each_archive_of_a_folder_is_a_drive_in_order_of_the_names(tmp_path):

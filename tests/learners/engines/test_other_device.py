@@ -13,7 +13,7 @@ from device_checks.tiny_rounds import joined, tiny_learner
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from learners.data.moving import _layout, to_device
+from learners.data.moving import _strides, to_device
 from learners.engines.programs import draw_first
 from learners.engines.recorded import COMPARED_CALLS, RecordedEngine
 from learners.tasks.evaluation import as_floats
@@ -153,7 +153,7 @@ class Lists(TorchDispatchMode):
         if operation.__name__.startswith("_foreach_") and lists:
             copies = "copy" in operation.__name__  # the layout of a network is not that of a packed row
             assert len({one.dtype for some in (lists[-1:] if copies else lists) for one in some}) == 1, operation
-            assert copies or all(len({str(_layout(one)) for one in pair}) == 1 for pair in zip(*lists, strict=True))
+            assert copies or all(len({str(_strides(one)) for one in pair}) == 1 for pair in zip(*lists, strict=True))
         return operation(*arguments, **(options or {}))
 
 
