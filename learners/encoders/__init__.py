@@ -27,7 +27,6 @@ PROJECTION = 128
 RESNET8_WIDTHS = (32, 32, 64, 128)
 LEAST_PX = 5
 """Smallest side of an image for ResNet-8 (px)."""
-
 Network = TypeVar("Network", bound=nn.Module)
 
 
@@ -87,7 +86,7 @@ class ResidualBlock(nn.Module):
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output, shape (N, outputs, ceil(H / 2), ceil(W / 2))."""
+        """Return the block's output for (N, inputs, H, W), shape (N, outputs, ceil(H / 2), ceil(W / 2))."""
         y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
         result: Tensor = self.relu(y + self.shortcut(x))
         return result
@@ -153,9 +152,8 @@ class PreActivationBlock(nn.Module):
         self.shortcut = nn.Conv2d(inputs, outputs, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output, shape (N, outputs, ceil(H / stride), ceil(W / stride))."""
-        result: Tensor = self.residual(x) + self.shortcut(x)
-        return result
+        """Return the block's output for (N, inputs, H, W), shape (N, outputs, ceil(H / stride), ceil(W / stride))."""
+        return torch.add(self.residual(x), self.shortcut(x))
 
 
 class ResNet8(Convolutional):
@@ -180,7 +178,7 @@ class ResNet8(Convolutional):
         for i, (inputs, outputs) in enumerate(itertools.pairwise(RESNET8_WIDTHS), start=1):
             trunk[f"stage{i}"] = PreActivationBlock(inputs, outputs, stride=2)
         super().__init__(nn.Sequential(trunk))
-        self.width = RESNET8_WIDTHS[-1] * _resnet8_side(height) * _resnet8_side(width)
+        self.width = RESNET8_WIDTHS[-1] * _last_side(height) * _last_side(width)
         self.fc = nn.Linear(self.width, 1)
 
     def dense(self, images: Tensor) -> Tensor:
@@ -192,9 +190,8 @@ class ResNet8(Convolutional):
         return self.dense(images).flatten(1).relu()
 
     def head(self, features: Tensor) -> Tensor:
-        """Return the steering angle for features, shape (N,)."""
-        angle: Tensor = self.fc(features).squeeze(1)
-        return angle
+        """Return the steering angle, shape (N,), for what ``features`` returns."""
+        return torch.squeeze(self.fc(features), 1)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the steering angle, shape (N,), of images in [0, 1], shape (N, C, H, W)."""
@@ -206,8 +203,8 @@ def create_resnet8(image_shape: tuple[int, int, int], *, seed: int) -> ResNet8:
     return build_seeded(lambda: ResNet8(image_shape), seed=seed)
 
 
-def _resnet8_side(pixels: int) -> int:
-    """Return the side of ResNet-8's last feature map for images with a side of ``pixels``; 0 below 5."""
+def _last_side(pixels: int) -> int:
+    """Return the side of ResNet-8's last feature map for images with a side of ``pixels``; 0 below LEAST_PX."""
     side = ((pixels + 1) // 2 - 3) // 2 + 1
     for _ in range(3):
         side = (side + 1) // 2
@@ -215,7 +212,7 @@ def _resnet8_side(pixels: int) -> int:
 
 
 def require_encoder(name: str) -> None:
-    """Refuse (InputError) an unknown encoder; ``path/to/file.py:Class`` passes, and is checked when it is built."""
+    """Raise InputError for an unknown encoder; ``path/to/file.py:Class`` passes, and is checked when it is built."""
     if not is_class(name) and name not in ENCODERS.names():
         raise unknown_name("encoder", name, ENCODERS.names(), where="learning.encoder")
 
@@ -231,18 +228,17 @@ def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
 
 
 def create_classifier(name: str, *, classes: int, seed: int, settings: Any = None) -> Classifier:
-    """Return a new classifier on the CPU, on the trunk of the encoder ``name``; see ``create_encoder``."""
+    """Return a new classifier of ``classes`` classes on the trunk of the encoder ``name``; see ``create_encoder``."""
     return _build_from_plugin(name, settings, seed, lambda trunk, width: Classifier(trunk, width, classes))
 
 
 def _build_from_plugin(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int], Network]) -> Network:
-    """Return the network that ``make`` builds on an encoder's trunk and width; errors as in ``create_encoder``."""
+    """Return the network that ``make`` makes of an encoder's trunk and width; errors as in ``create_encoder``."""
     given = ENCODERS.find(name)() if settings is None else settings
     if isinstance(given, (Small, ResNet18)):
         return build_seeded(lambda: make(*given.build()), seed=seed)
 
     def build() -> Network:
-        """Return the network on a plug-in's trunk, after a check of the features' shape."""
         with plugin_errors("encoder", given.name, "in build"):
             trunk, width = given.build()
             seen = trunk(torch.zeros(2, 3, 32, 32))
@@ -281,18 +277,15 @@ def build_seeded(build: Callable[[], Network], *, seed: int) -> Network:
 
 
 def seed_and_build(build: Callable[[], Network], *, seed: int) -> Network:
-    """Return ``build``'s network, on the CPU, with the weights that its modules draw for themselves.
-
-    They draw from the global generators, which are seeded for it and restored afterwards.
-    """
+    """Return the network of ``build``, whose modules draw from the global generators, seeded before, restored after."""
     with seeded_globally(seed):
         return build()
 
 
 def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn.Module:
-    """Return the network that a record names, without weights: its tensors take no memory until they are loaded.
+    """Return the network that a record names, without weights: its tensors are on torch's meta device.
 
-    ``encoder`` is the record's, if it does not come with vnetsim. InputError if vnetsim has no network of that name.
+    ``encoder`` is the record's encoder, None if it comes with vnetsim. InputError if vnetsim has no such network.
     """
     own = None if encoder is None else encoder.build()
     with torch.device("meta"):
@@ -312,15 +305,12 @@ def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """Return images (N, C, H, W) in the memory layout of the networks, copied only if they have another."""
+    """Return images (N, C, H, W) in the memory layout channels-last, copied only if they have another."""
     return images.contiguous(memory_format=torch.channels_last)
 
 
 def forward_flop(encoder: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Return the operations of one image's forward pass, two per multiply-add of convolutions and linear layers.
-
-    Normalisation and activations are not counted. ``image_shape`` is (C, H, W).
-    """
+    """Return the FLOP of one (C, H, W) image's forward pass, two per multiply-add; only Conv2d and Linear count."""
     # each output value is a dot product with weight[0]: (inputs / groups) x kernel, or inputs
     seen = layer_shapes(encoder, image_shape)
     return sum(2 * outputs.numel() * layer.weight[0].numel() for layer, _, outputs in seen)

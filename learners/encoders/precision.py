@@ -8,17 +8,17 @@ from torch import Tensor, nn
 from vnetsim.errors import InputError
 
 Layer = nn.Conv2d | nn.Linear
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def layer_shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> list[tuple[Layer, torch.Size, torch.Size]]:
     """Return each convolution and linear layer with input and output shapes, in the order of a forward pass.
 
-    The pass is over one image of ``image_shape``, (C, H, W); the network's mode, training or evaluation, is restored.
+    The pass is over one black image of ``image_shape``, (C, H, W); shapes begin with 1. The network's mode is restored.
     """
     seen: list[tuple[Layer, torch.Size, torch.Size]] = []
 
     def see(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        """Record a layer's input and output shapes."""
         assert isinstance(layer, Layer)
         seen.append((layer, inputs[0].shape, output.shape))
 
@@ -33,9 +33,6 @@ def layer_shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> list[
         for handle in handles:
             handle.remove()
     return seen
-
-
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Convolutional(nn.Module):
@@ -65,9 +62,9 @@ class Convolutional(nn.Module):
 
 
 def set_precision(network: nn.Module, name: str, image_shape: tuple[int, int, int]) -> None:
-    """Set the training precision of a network's convolutional parts, in place; ``name`` is a key of PRECISIONS.
+    """Set the training precision of a network's Convolutional parts, in place; ``name`` is a key of PRECISIONS.
 
-    InputError if the images, of shape (C, H, W), are so small that gradients would be wrong.
+    InputError if images of ``image_shape``, (C, H, W), are so small that gradients would be wrong.
     """
     if name != "float32" and _strides_over_one_pixel(network, image_shape):
         raise InputError(

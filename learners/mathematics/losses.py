@@ -13,7 +13,7 @@ from torch.nn.functional import log_softmax, logsigmoid
 
 
 def margins(similarity: Tensor, temperature: float) -> Tensor:
-    """Return the margins logsumexp_{j != i}(s_ij / t) - s_ii / t, shape (B,), at temperature t > 0.
+    """Return the margins logsumexp_{j != i}(s_ij / t) - s_ii / t, shape (B,), at the temperature t > 0.
 
     ``similarity`` is s_ij between anchor i and candidate j, shape (B, B); the positives are on the diagonal.
     """
@@ -27,7 +27,6 @@ def dual_temperature_rows(similarity: Tensor, *, t_alpha: float, t_beta: float) 
 
     loss_i = stopgrad[W_i(t_beta) / W_i(t_alpha)] * (-log p_i(t_alpha)) with W_i(t) = 1 - p_i(t), hence
     d loss_i / d s_ii = -W_i(t_beta) / t_alpha: t_alpha shapes the loss within a row, t_beta weighs the rows.
-
     ``similarity`` is q_i . k_j of L2-normalised projections, shape (B, B), B >= 2.
     """
     margin_alpha = margins(similarity, t_alpha)
@@ -47,8 +46,8 @@ def dual_temperature_loss(
     Args:
         q: L2-normalised projections of the first views, shape (B, D).
         k: L2-normalised projections of the second views of the same images, shape (B, D).
-        t_alpha: see ``dual_temperature_rows``.
-        t_beta: see ``dual_temperature_rows``.
+        t_alpha: temperature > 0, see ``dual_temperature_rows``.
+        t_beta: temperature > 0, likewise.
         negatives: projections of the unaugmented images, shape (B, D), used as negatives in place of the other view
             (Eq. 5 as printed). An anchor's own image is not among its negatives.
     """

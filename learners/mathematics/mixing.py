@@ -28,7 +28,7 @@ def metropolis_hastings(received: Graph) -> Matrix:
     A_ij = 1 / (1 + max(d_i, d_j)) between neighbours, d the number of neighbours, and A_ii the rest to 1: 1 for a
     vehicle without neighbour; 1 / N everywhere on the complete graph. ``received`` is symmetric, shape (N, N).
     """
-    received = _without_diagonal(received)
+    received = received & ~np.eye(len(received), dtype=np.bool_)
     degrees = received.sum(axis=1)
     weights = np.where(received, 1 / (1 + np.maximum.outer(degrees, degrees)), 0.0)
     np.fill_diagonal(weights, 1 - weights.sum(axis=1))
@@ -39,12 +39,11 @@ def half_received(received: Graph) -> Matrix:
     """Return the matrix by which each vehicle keeps half of its model and takes half from the received models.
 
     Row i has 1/2 at i and shares the other half equally among the columns j with ``received[i, j]``, shape (N, N).
-
     On a directed ring this is (I + P) / 2, doubly stochastic, P the permutation to the previous vehicle; its second
     largest eigenvalue has the modulus cos(pi / N). A vehicle that received nothing keeps its model; then columns do not
     sum to 1, and the mean of the models changes.
     """
-    received = _without_diagonal(received)
+    received = received & ~np.eye(len(received), dtype=np.bool_)
     count = received.sum(axis=1, keepdims=True)
     weights: Matrix = received / (2 * np.maximum(count, 1))
     np.fill_diagonal(weights, np.where(count[:, 0] > 0, 0.5, 1.0))
@@ -52,15 +51,14 @@ def half_received(received: Graph) -> Matrix:
 
 
 def mix(states: Sequence[Mapping[str, Tensor]], weights: Matrix) -> list[dict[str, Tensor]]:
-    """Return sum_j A_ij theta_j for every i, from the given states; see ``weighted_mean`` for the arithmetic."""
+    """Return sum_j A_ij theta_j for every row i of A = ``weights``, by the arithmetic of ``weighted_mean``."""
     return [weighted_mean(states, row) for row in weights]
 
 
 def similarity(a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: Collection[str]) -> float:
     """Return U = max(0, cos(a, b)) of two models over the tensors ``names``; 0 if one of them is 0.
 
-    It waits for the device once. MIDDLE mixes models on board by it: Zhang, Zheng, Wu, Li, Shao, Chen (2023), ICPP,
-    10.1145/3605573.3605643.
+    Waits for the device once. Used by MIDDLE (Zhang, Zheng, Wu, Li, Shao, Chen 2023, ICPP, 10.1145/3605573.3605643).
     """
     pairs = [(a[name].to(torch.float64), b[name].to(torch.float64)) for name in names]
     sums = read([(one * other).sum() for x, y in pairs for one, other in ((x, y), (x, x), (y, y))])
@@ -73,19 +71,10 @@ def mix_on_board(
 ) -> dict[str, Tensor]:
     """Return (w + u w_n) / (1 + u) with u = U(w_n, w): the vehicle's model w_n mixed with that of the RSU it enters.
 
-    Identical models come back bit for bit; if the cosine is not above 0, the result is w. BatchNorm's statistics are
-    mixed likewise, counters rounded. The result has the names of ``other``.
-
-    Args:
-        own: w_n, the vehicle's model, with at least the names of ``other``.
-        other: w, the model of the RSU.
-        parameters: names of the tensors over which u is taken; names that ``other`` lacks are ignored.
+    ``own`` is w_n, with at least the names of ``other``, and ``other`` is w, whose names the result has. U is taken
+    over the tensors ``parameters``; names that ``other`` lacks are ignored. Identical models come back bit for bit; if
+    the cosine is not above 0, the result is w. BatchNorm's statistics are mixed likewise, counters rounded.
     """
     shared = [name for name in parameters if name in other]
     mine = {name: own[name] for name in other}
     return weighted_mean([other, mine], [1.0, similarity(mine, other, shared)])
-
-
-def _without_diagonal(received: Graph) -> Graph:
-    """Return the graph in which no vehicle receives its own model."""
-    return received & ~np.eye(len(received), dtype=np.bool_)

@@ -71,11 +71,7 @@ class AveragingSettings:
     dp: PrivacySettings = PrivacySettings()
 
     def __post_init__(self) -> None:
-        """Refuse values outside their bounds, also those of subclasses.
-
-        Raises:
-            InputError: naming the key.
-        """
+        """Raise InputError, which names the key, for a value outside its bounds, also of a subclass."""
         check_bounds("learning", self)
         require(
             self.dp.clip > 0 or self.dp.noise_multiplier == 0,
@@ -88,16 +84,15 @@ class AveragingSettings:
 
 
 def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
-    """Return the weights that the rule begins with; see ``weigh_by_distance`` for those that are recorded.
+    """Return the weights that the rule begins with; ``weigh_by_distance`` makes the final ones of them.
 
-    With ``mean`` they are unchanged; the robust rules and ``dp`` count all positive weights equally. If all are 0, they
-    stay 0.
+    With ``mean`` they are unchanged; robust rules and ``dp`` give all positive weights the same share. If all are 0,
+    they stay 0.
     """
     if settings.aggregation == "mean" and settings.dp.clip == 0:
         return weights
     used = weights > 0
-    shares: Weights = used / max(used.sum(), 1)
-    return shares
+    return np.asarray(used / max(used.sum(), 1))
 
 
 def weigh_by_distance(states: Sequence[Mapping[str, Tensor]], weights: Weights, settings: AveragingSettings) -> Weights:
@@ -125,7 +120,7 @@ def weigh_by_distance(states: Sequence[Mapping[str, Tensor]], weights: Weights, 
 
 
 def _krum(states: Sequence[Mapping[str, Tensor]], settings: AveragingSettings) -> Weights:
-    """Return 1 for the uploads that Krum or multi-Krum takes, and 0 for the others; three uploads or more."""
+    """Return 1 for the uploads that Krum or multi-Krum takes, 0 for the others; for three uploads or more."""
     count = len(states)
     hostile = min(math.ceil(settings.trim * count - 1e-9), (count - 3) // 2)
     squares = np.zeros((count, count))
@@ -135,12 +130,11 @@ def _krum(states: Sequence[Mapping[str, Tensor]], settings: AveragingSettings) -
     nearest = np.sort(squares, axis=1)[:, 1 : count - hostile - 1]  # without its own distance 0
     scores = np.array([math.fsum(row) for row in nearest])
     taken = 1 if settings.aggregation == "krum" else count - hostile
-    weights: Weights = (scores <= np.sort(scores)[taken - 1]).astype(np.float64)
-    return weights
+    return np.asarray(scores <= np.sort(scores)[taken - 1], dtype=np.float64)
 
 
 def _geometric_median(states: Sequence[Mapping[str, Tensor]]) -> Weights:
-    """Return the weights with which the mean of the uploads is their smoothed geometric median."""
+    """Return the weights, of sum 1, with which the mean of the uploads is their smoothed geometric median."""
     cut = (len(states) - 1) // 2
     centre = {name: _middle_mean([state[name] for state in states], cut) for name in states[0]}
     weights: Weights = np.zeros(len(states))
@@ -156,7 +150,7 @@ def _geometric_median(states: Sequence[Mapping[str, Tensor]]) -> Weights:
 
 
 def _weighted_by_distance(states: Sequence[Mapping[str, Tensor]], weights: Weights) -> dict[str, Tensor]:
-    """Return the weighted mean, largest weights first: begun with a far upload it would lose digits of near ones."""
+    """Return the ``weighted_mean``, largest weights first: a far upload at the start would cost digits of near ones."""
     order = np.argsort(-weights, kind="stable")
     return weighted_mean([states[place] for place in order], weights[order])
 
@@ -189,20 +183,20 @@ def combine(
     used = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
     if not used:
         raise ValueError("no state has a positive weight")
-    cut = _cut(len(used), settings)
+    cut = (len(used) - 1) // 2
+    if settings.aggregation == "trimmed-mean":
+        cut = min(math.ceil(settings.trim * len(used) - 1e-9), cut)  # 0.07 * 100 is a little above 7
     return {name: _middle_mean([state[name] for state in used], cut) for name in used[0]}
 
 
 def clip(state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: AveragingSettings) -> Mapping[str, Tensor]:
     """Return the upload, moved towards ``base`` until their distance is at most ``clip_norm``; 0 clips nothing.
 
-    So it can change a mean by at most its weight times ``clip_norm``. Integer tensors stay, and so does an upload whose
-    distance is NaN. ``base``, the model that the vehicle started from, has at least the same names.
+    So it can change a mean by at most its weight times ``clip_norm``. Integer tensors do not change; with a distance of
+    NaN nothing does. ``base``, the model that the vehicle started from, has at least the same names.
     """
-    if settings.clip_norm == 0:
-        return state
     trained = [name for name, tensor in state.items() if tensor.is_floating_point()]
-    if not trained:
+    if settings.clip_norm == 0 or not trained:
         return state
     squares = [(state[name].to(torch.float64) - base[name]).square().sum() for name in trained]
     distance = torch.stack(squares).sum().sqrt()
@@ -211,28 +205,19 @@ def clip(state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: Aver
         return state
     share = torch.full_like(distance, settings.clip_norm) / distance  # a number over a tensor has other bits
 
-    def drawn(tensor: Tensor, centre: Tensor) -> Tensor:
-        """Return the tensor at ``share`` of the way from ``centre``; unchanged unless ``beyond``."""
+    def move_towards(centre: Tensor, tensor: Tensor) -> Tensor:
         centre = centre.to(torch.float64)
         return (centre + share * (tensor - centre)).to(tensor.dtype).where(beyond, tensor)
 
-    return {**state, **{name: drawn(state[name], base[name]) for name in trained}}
-
-
-def _cut(count: int, settings: AveragingSettings) -> int:
-    """Return how many of ``count`` values are cut at each end of a coordinate; at least one stays."""
-    most = (count - 1) // 2
-    if settings.aggregation == "median":
-        return most
-    return min(math.ceil(settings.trim * count - 1e-9), most)  # 0.07 * 100 is a little above 7
+    return {**state, **{name: move_towards(base[name], state[name]) for name in trained}}
 
 
 def _middle_mean(tensors: Sequence[Tensor], cut: int) -> Tensor:
-    """Return the mean of each coordinate without its ``cut`` lowest and ``cut`` highest values, in their type."""
+    """Return each coordinate's mean without its ``cut`` lowest and ``cut`` highest values, rounded for integers."""
     flat = [tensor.reshape(-1) for tensor in tensors]
-    pieces = []
-    for start in range(0, max(len(flat[0]), 1), CHUNK // len(flat) or 1):
-        piece = torch.stack([values[start : start + (CHUNK // len(flat) or 1)] for values in flat])
+    pieces, length = [], CHUNK // len(flat) or 1
+    for start in range(0, max(len(flat[0]), 1), length):
+        piece = torch.stack([values[start : start + length] for values in flat])
         middle = piece.sort(dim=0).values[cut : len(flat) - cut].to(torch.float64)
         low = middle[0]
         step = (middle - low).mean(dim=0)

@@ -22,10 +22,8 @@ from vnetsim.errors import RunError
 Solver = Literal["auto", "pot", "interior-point"]
 Problem = tuple[Tensor, Tensor, Tensor]
 """Costs and both marginals of transport problems."""
-
 LARGEST_SIDE = 7
 """Dense features are pooled to at most this many rows and columns: 49 positions, as in FedEFM."""
-
 FLOOR = 1e-3  # of DeepEMD's marginals
 
 # of the interior-point method
@@ -59,13 +57,13 @@ def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[
     """
     cost, a, b = cost.double(), a.double(), b.double()
     problems = cost.flatten(0, -3), a.flatten(0, -2), b.flatten(0, -2)
-    plan, gap = _plans(*problems, resolve_solver(solver, cost.device))
+    plan, gap = _solve_by(*problems, resolve_solver(solver, cost.device))
     _require_solved(gap.tolist())
     return (problems[0] * plan).sum((1, 2)).view(cost.shape[:-2]), plan.view(cost.shape)
 
 
 def resolve_solver(solver: Solver, device: torch.device) -> Solver:
-    """Return ``solver``; for ``auto``, POT on a CPU if it is installed, otherwise ``interior-point``."""
+    """Return ``solver``; for "auto" it is "pot" on a CPU where POT is installed, otherwise "interior-point"."""
     if solver != "auto":
         return solver
     return "pot" if device.type == "cpu" and find_spec("ot") else "interior-point"
@@ -78,7 +76,7 @@ def emd_problem(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     (..., m, C). The paper does not give the marginals; see ``marginals``.
     """
     u, v = u.double(), v.double()
-    return 1 - _unit(u) @ _unit(v).mT, marginals(u, v), marginals(v, u)
+    return 1 - _scale_to_unit(u) @ _scale_to_unit(v).mT, marginals(u, v), marginals(v, u)
 
 
 def dense_similarity(u: Tensor, v: Tensor, solver: Solver = "auto") -> Tensor:
@@ -96,12 +94,12 @@ def dense_similarity(u: Tensor, v: Tensor, solver: Solver = "auto") -> Tensor:
 def dense_similarities(problems: Sequence[Problem], solver: Solver = "auto") -> list[list[float]]:
     """Return the ``dense_similarity`` of each of one or more ``dense_problem`` results, solved as one batch.
 
-    The numbers and whether all problems were solved are read together: one wait for the device after the solver's own.
-    RunError as ``solve``.
+    One list a problem, one number a network. The device is waited for once after the solver's own waits. RunError as
+    ``solve``.
     """
     cost, a, b = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*problems, strict=True))
     shapes = [(len(one), one.shape[1]) for one, _, _ in problems]
-    plan, gap = _plans(cost, a, b, resolve_solver(solver, cost.device))
+    plan, gap = _solve_by(cost, a, b, resolve_solver(solver, cost.device))
     values = (cost * plan).sum((1, 2)).split([networks * images for networks, images in shapes])  # type: ignore[no-untyped-call]
     similarities = [1 - value.view(shape).mean(dim=1) for value, shape in zip(values, shapes, strict=True)]
     numbers = torch.cat([*similarities, gap]).tolist()
@@ -112,11 +110,11 @@ def dense_similarities(problems: Sequence[Problem], solver: Solver = "auto") -> 
 
 def dense_problem(u: Tensor, v: Tensor) -> Problem:
     """Return the transport problems of ``dense_similarity``: costs (J, N, n, n) and marginals (J, N, n), n <= 49."""
-    there = _positions(v.flatten(0, 1))
-    return emd_problem(_positions(u).expand(len(v), -1, -1, -1), there.view(*v.shape[:2], *there.shape[1:]))
+    there = _pool_positions(v.flatten(0, 1))
+    return emd_problem(_pool_positions(u).expand(len(v), -1, -1, -1), there.view(*v.shape[:2], *there.shape[1:]))
 
 
-def _positions(dense: Tensor) -> Tensor:
+def _pool_positions(dense: Tensor) -> Tensor:
     """Return dense features (N, C, H, W), pooled to at most 7 x 7, by position in float64, shape (N, n, C), n <= 49."""
     height, width = (min(side, LARGEST_SIDE) for side in dense.shape[2:])
     return adaptive_avg_pool2d(dense.double(), (height, width)).flatten(2).mT
@@ -125,15 +123,14 @@ def _positions(dense: Tensor) -> Tensor:
 def marginals(u: Tensor, v: Tensor) -> Tensor:
     """Return DeepEMD's weights of the positions of ``u``: relu(u_p . mean_q v_q) + 1e-3, scaled to total 1.
 
-    If no position is similar to the other set's mean, all weights are equal (Zhang et al., CVPR 2020).
-
-    ``u`` has the shape (..., n, C), ``v``, the other set, (..., m, C), and the result (..., n).
+    If no position is similar to the other set's mean, all weights are equal (Zhang et al., CVPR 2020). ``u`` has the
+    shape (..., n, C), ``v``, the other set, (..., m, C), and the result (..., n).
     """
     weight = (u @ v.mean(dim=-2)[..., None])[..., 0].relu() + FLOOR
     return weight / weight.sum(dim=-1, keepdim=True)
 
 
-def _unit(features: Tensor) -> Tensor:
+def _scale_to_unit(features: Tensor) -> Tensor:
     """Return every feature scaled to length 1; features of length 0 stay 0."""
     largest = features.abs().amax(dim=-1, keepdim=True)
     zero = largest == 0
@@ -141,11 +138,11 @@ def _unit(features: Tensor) -> Tensor:
     return scaled / scaled.square().sum(dim=-1, keepdim=True).masked_fill(zero, 1).sqrt()
 
 
-def _plans(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Return plans and their duality gaps, shape (K,), 0 for POT's; see ``_require_solved``."""
+def _solve_by(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+    """Return plans, shape (K, n, m), and duality gaps, shape (K,), 0 with ``pot``; not yet ``_require_solved``."""
     if solver == "pot":
-        return _pot(cost, a, b), cost.new_zeros(len(cost))
-    return _interior_point(cost, a, b)
+        return _solve_by_pot(cost, a, b), cost.new_zeros(len(cost))
+    return _solve_by_interior_point(cost, a, b)
 
 
 def _require_solved(gaps: Sequence[float]) -> None:
@@ -158,8 +155,8 @@ def _require_solved(gaps: Sequence[float]) -> None:
         )
 
 
-def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return plans by POT's network simplex on the host; NaN for non-finite input, RunError if one is not solved."""
+def _solve_by_pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Return plans by POT's network simplex on the host, NaN for non-finite input; RunError if one is not solved."""
     import ot  # noqa: PLC0415 - a second to load, and only for methods that transport
 
     plan = torch.full(cost.shape, torch.nan, dtype=torch.float64)
@@ -174,18 +171,18 @@ def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return plan.to(cost.device)
 
 
-def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return plans and duality gaps (interior-point method, in batches); NaN for a problem with non-finite input."""
+def _solve_by_interior_point(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return plans and duality gaps by the interior-point method, in batches; a plan is NaN for non-finite input."""
     if not len(cost):
         return cost, cost.new_zeros(0)
     part = max(1, PART_ENTRIES.get(cost.device.type, PART_ENTRIES["cuda"]) // cost[0].numel())
-    parts = [_in_part(*some) for some in zip(*(torch.split(one, part) for one in (cost, a, b)), strict=True)]
+    parts = [_solve_part(*some) for some in zip(*(torch.split(one, part) for one in (cost, a, b)), strict=True)]
     plans, gaps = zip(*parts, strict=True)
     return torch.cat(plans), torch.cat(gaps)
 
 
-def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return plans and duality gaps of a batch of problems; the plan is NaN for non-finite input."""
+def _solve_part(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what ``_solve_by_interior_point`` returns, for one batch of at least one problem."""
     finite = (cost.sum((1, 2)) + a.sum(1) + b.sum(1)).isfinite()[:, None]
     cost, a, b = cost.where(finite[..., None], 1), a.where(finite, 1 / a.shape[1]), b.where(finite, 1 / b.shape[1])
     plan, v = _iterate(cost, *(share.clamp_min(SMALLEST_SHARE) for share in (a, b)))
@@ -252,7 +249,7 @@ def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], Tensor]:
-    """Return a solver of [diag(r) d; d^T diag(q)] [du; dv] = [f; g], r, q row and column sums, and info (0: valid)."""
+    """Return a solver of [diag(r) d; d^T diag(q)] [du; dv] = [f; g], r, q the sums of d, and info (K,): 0 if valid."""
     # r, q are the row and column sums of D > 0, shape (K, n, m); the right-hand sides f, g have equal totals and shapes
     # (K, n) and (K, m); ground, shape (K, n), has factors on the diagonal, 1 except for the grounded row.
     #
@@ -269,7 +266,6 @@ def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tu
     factor, info = cholesky_ex(rows)
 
     def solved(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Return du, shape (K, n), and dv, shape (K, m), for f and g of the same shapes and equal totals."""
         half = solve_triangular(factor, f[..., None] - share @ g[..., None], upper=False)
         du = solve_triangular(factor.mT, half, upper=True)[..., 0]
         return du, g * weight - (share.mT @ du[..., None])[..., 0]
@@ -278,12 +274,12 @@ def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tu
 
 
 def _ground_factors(a: Tensor) -> Tensor:
-    """Return ``ground``, which makes ``_laplacian`` invertible: 2 for the row of largest marginal, 1 for others."""
+    """Return the factors ``ground`` that make ``_laplacian`` invertible: 2 for the row of largest marginal, else 1."""
     return torch.ones_like(a).scatter(1, a.argmax(1, keepdim=True), 2)
 
 
 def _with_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return the plans, slightly changed so that their marginals are exact up to rounding; entries stay >= 0."""
+    """Return new plans, slightly changed so that their marginals are exact up to rounding; entries stay >= 0."""
     # The iterations lose up to 1e-5 of the marginals if parts of them add up to nearly the same total. Most of it is
     # added where the plan is large, by factors 1 + p_i + q_j, which hardly changes the cost. The rest: shrink rows,
     # then columns, and spread what is missing as a product (algorithm 2 of J. Altschuler, J. Weed, P. Rigollet,

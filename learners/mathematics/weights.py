@@ -21,12 +21,12 @@ def equal_weights(count: int) -> Weights:
 
 
 def image_weights(images: Sequence[int]) -> Weights:
-    """Return FedAvg's weights n_k / n for silos of ``images`` images, each at least 1; empty for none."""
+    """Return FedAvg's weights n_k / n, given each silo's number of images, at least 1; empty for none."""
     return np.array(images, dtype=np.float64) / sum(images) if images else np.empty(0)
 
 
 def count_gradients(steps: int, momentum: float) -> float:
-    """Return how many times a constant gradient counts in so many steps of SGD with momentum: FedNova's |a|_1.
+    """Return FedNova's |a|_1: by how many gradients SGD with momentum moves in ``steps`` steps of a constant gradient.
 
     [tau - rho (1 - rho^tau) / (1 - rho)] / (1 - rho) for tau steps and momentum rho in [0, 1) (Wang et al. 2020);
     without momentum the number of steps.
@@ -49,13 +49,9 @@ def blur_weights(levels_px: Sequence[float]) -> Weights:
 
 
 def discard_weights(speeds_mps: Sequence[float], *, limit_mps: float) -> Weights:
-    """Return equal weights for vehicles up to ``limit_mps`` and 0 for faster ones (FLSimCo's baseline).
-
-    If all are faster, all weights are 0, by which the model stays as it is.
-    """
+    """Return FLSimCo's baseline: equal weights up to ``limit_mps``, 0 for faster vehicles; all 0 if all are faster."""
     kept = np.asarray(speeds_mps, dtype=np.float64) <= limit_mps
-    weights: Weights = kept / kept.sum() if kept.any() else np.zeros(len(kept))
-    return weights
+    return np.asarray(kept / max(kept.sum(), 1))
 
 
 def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | Weights) -> dict[str, Tensor]:
@@ -77,7 +73,7 @@ def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
 
 
 def squared_norm(tensors: Iterable[Tensor]) -> float:
-    """Return the sum of squares of all tensors' values, in float64; waits for the device once."""
+    """Return the sum of squares of all tensors' values, computed in float64; waits for the device once."""
     return math.fsum(read([tensor.to(torch.float64).square().sum() for tensor in tensors]))
 
 
@@ -114,11 +110,16 @@ class RunningMean:
         self._total += weight
         for dtype, names in self._names.items():
             row = torch.cat([tensors[name].reshape(-1) for name in names])
-            mean = self._means.get(dtype)
-            self._means[dtype] = row.double() if mean is None else _move_towards(mean, row, weight / self._total)
+            if dtype not in self._means:
+                self._means[dtype] = row.double()
+                continue
+            mean = self._means[dtype]
+            step = (row - mean) * (weight / self._total)
+            # torch.where keeps the sign of a zero that all models share
+            self._means[dtype] = torch.where(step == 0, mean, mean + step)
 
     def result(self) -> dict[str, Tensor]:
-        """Return the mean; empty if no state had a positive weight."""
+        """Return the mean of the states so far, in their types; empty if none had a positive weight."""
         found: dict[str, Tensor] = {}
         for dtype, names in self._names.items():
             row = (self._means[dtype] if dtype.is_floating_point else self._means[dtype].round()).to(dtype)
@@ -126,10 +127,3 @@ class RunningMean:
             parts = torch.split(row, [shape.numel() for shape in shapes])
             found |= {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
         return {name: found[name] for name in self._shapes}
-
-
-def _move_towards(mean: Tensor, row: Tensor, share: float) -> Tensor:
-    """Return mean + share (row - mean); where both are equal, the mean itself with the sign of its zeros."""
-    # torch.where keeps the sign of a zero that all models share
-    step = (row - mean) * share
-    return torch.where(step == 0, mean, mean + step)
