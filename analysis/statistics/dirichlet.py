@@ -16,13 +16,8 @@ def fit_alpha(counts: NDArray[np.float64]) -> float | None:
 
     Maximum likelihood of Dirichlet-multinomial counts (Mosimann 1962, "On the compound multinomial distribution"). A
     class's concentration is alpha times its images in all silos over those of the mean class, as with
-    ``data.partition = "dirichlet"``.
-
-    Args:
-        counts: images of each silo and class, shape (silos, classes).
-
-    Returns:
-        None if there are fewer than two silos with images, or each has only one class: the smaller alpha, the better.
+    ``data.partition = "dirichlet"``. ``counts`` are images of each silo and class, shape (silos, classes). None if
+    fewer than two silos have images, or each has only one class: the smaller alpha, the better.
     """
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - takes longer than drawing a page
     from scipy.special import gammaln  # noqa: PLC0415

@@ -7,6 +7,7 @@ Where an interval leaves 0 out, p is at most LEVEL; the converse fails for a few
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -24,9 +25,7 @@ LEVEL = 0.05
 """Level of the tests of a family; its intervals are simultaneous with the confidence 1 - LEVEL."""
 LEAST_SEEDS = 3
 """Fewest values for a mean with an interval."""
-
 POWER = 0.8
-
 _SIMULATED = 10
 """Most pairs for which the power of the sign-flip test is simulated; above, the t-test's differs by at most 2 %."""
 _DRAWS = 5_000
@@ -51,7 +50,7 @@ class PairedDifference:
 
     @property
     def bounded(self) -> bool:
-        """Whether the pairs were enough for an interval."""
+        """Whether the pairs suffice for an interval: both ends are finite."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
@@ -98,7 +97,7 @@ def paired_difference(
 
 
 def power_of_paired_t(effect: float, count: int, level: float) -> float:
-    """Return the power of the two-sided paired t-test at the true effect d_z with ``count`` >= 2 pairs."""
+    """Return the power of the two-sided paired t-test, with ``count`` >= 2 pairs, at the true effect d_z."""
     if level <= 0:
         return 0.0
     shift, freedom = abs(effect) * math.sqrt(count), count - 1
@@ -117,18 +116,18 @@ def power_of(effect: float, count: int, level: float, *, student: bool = False) 
     if student or count > _SIMULATED:
         return power_of_paired_t(effect, count, level if student else attained_level(level, count))
     rejected = most_rejected(level, splits_of(count))
-    return float(np.searchsorted(_effects_resolved(count, rejected), abs(effect)) / _DRAWS) if rejected else 0.0
+    return float(np.searchsorted(_draw_effect_limits(count, rejected), abs(effect)) / _DRAWS) if rejected else 0.0
 
 
 @cache
-def _effects_resolved(count: int, rejected: int) -> NDArray[np.float64]:
-    """Return for ``_DRAWS`` normal samples the effect (d_z) from which on a test rejects; in ascending order."""
+def _draw_effect_limits(count: int, rejected: int) -> NDArray[np.float64]:
+    """Return, ascending, the effect (d_z) above which the test rejects, for each of ``_DRAWS`` normal samples."""
     samples = np.random.default_rng(0).normal(size=(_DRAWS, count))
     return np.sort(-lower_limits(samples, rejected))
 
 
 def smallest_effect(count: int, level: float, *, student: bool = False) -> float | None:
-    """Return the smallest d_z that ``count`` pairs resolve with ``POWER``, None if none; see ``power_of``."""
+    """Return the smallest d_z at which ``power_of`` is ``POWER``; None if there is none up to 60, or ``count`` < 2."""
     if count < 2 or power_of(_MOST_EFFECT, count, level, student=student) < POWER:
         return None
     return float(
@@ -151,7 +150,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def spread_of_deviation(count: int) -> tuple[float, float] | None:
-    """Return the 90 % range of observed over true standard deviation of normal values; None for fewer than two."""
+    """Return the 90 % range of observed over true deviation of ``count`` normal values; None for fewer than two."""
     if count < 2:
         return None
     low, high = np.sqrt(stats.chi2.ppf((0.05, 0.95), count - 1) / (count - 1))
@@ -160,10 +159,7 @@ def spread_of_deviation(count: int) -> tuple[float, float] | None:
 
 def least_seeds_of_sign_flips(level: float) -> int:
     """Return the fewest seeds at which the sign-flip test can reach a p-value of ``level``: 2 / 2^n <= level."""
-    count = 1
-    while not most_rejected(level, splits_of(count)):
-        count += 1
-    return count
+    return next(seeds for seeds in itertools.count(1) if most_rejected(level, splits_of(seeds)))
 
 
 def seeds_needed(effect: float | None, *, level: float, student: bool = False) -> int | None:

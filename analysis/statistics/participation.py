@@ -20,7 +20,6 @@ _INVITED = pl.col("outcome") != "not_selected"
 _AGGREGATED = _COMMITTED & (pl.col("weight") > 0)
 _WIDTHS_KMH = (5, 10, 20, 50, 100, 250, 1000)
 _MOST_BINS = 8
-
 LEAST_FOR_RATES_S = 600.0
 """Least simulated time that is extrapolated to an hour or a month (s)."""
 LEAST_ROUNDS = 10
@@ -53,7 +52,7 @@ def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) ->
 
 
 def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> dict[str, Floats]:
-    """Return how ``windows``, ``dwell_s`` and ``updates`` spread over bins, shape (bins,), each with sum 1, or all 0.
+    """Return the shares of ``windows``, ``dwell_s`` and ``updates`` in each bin, shape (bins,), of sum 1, or all 0.
 
     ``index`` is the bin, in [0, bins), of each row of a table from ``windows_with_updates``.
     """
@@ -71,8 +70,7 @@ def speed_edges_kmh(speeds_kmh: Floats) -> Floats:
         first, last = np.floor(low / width), np.floor(high / width)
         if last - first < _MOST_BINS or width == _WIDTHS_KMH[-1]:
             break
-    edges: Floats = np.arange(first, last + 2) * width
-    return edges
+    return np.asarray(np.arange(first, last + 2) * width)
 
 
 def speed_bins(speeds_kmh: Floats, edges_kmh: Floats) -> NDArray[np.int64]:
@@ -83,7 +81,7 @@ def speed_bins(speeds_kmh: Floats, edges_kmh: Floats) -> NDArray[np.int64]:
 def run_measures(
     participations: pl.DataFrame, windows: pl.DataFrame, rounds: pl.DataFrame, *, span_s: float, silos: int
 ) -> dict[str, float | None]:
-    """Return a run's measures by name, None if not defined; it lasted ``span_s`` (s) and has ``silos`` silos.
+    """Return measures of a run that lasted ``span_s`` and has ``silos`` silos, by name; None for those not defined.
 
     ``commits``; ``commits_per_h`` in simulated time (1/h), None for runs shorter than ``LEAST_FOR_RATES_S``;
     ``bytes_per_commit``, all bytes over the air per commit (B); ``wasted_train_s`` (s) and ``wasted_bytes`` (B) of
@@ -158,9 +156,8 @@ def fluctuation(rounds: pl.DataFrame) -> float | None:
     Independent noise of variance s^2 around a straight line gives s^2. Unlike residuals of one line over the run, it
     does not count the bend of a loss that falls steeply at first.
 
-    Args:
-        rounds: the table ``rounds``. ``loss`` is the mean over the aggregated updates; rounds without updates are
-            left out. Each aggregator is one sequence; those shorter than ``LEAST_ROUNDS`` are left out.
+    ``loss`` in the table ``rounds`` is the mean over the aggregated updates; rounds without updates are left out. Each
+    aggregator is one sequence; those shorter than ``LEAST_ROUNDS`` are left out.
     """
     loss = pl.col("loss")
     measured = rounds.filter(loss.is_finite()).sort("round", maintain_order=True)

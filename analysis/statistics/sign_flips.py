@@ -18,12 +18,10 @@ from numpy.typing import NDArray
 MOST_EXACT = 17
 """Most pairs for which all 2^(n - 1) splits are computed; above, splits are random."""
 _RANDOM_SPLITS = 99_999
-
 GAP = 2 / 3
 """Least gap between two groups, as a share of the range of differences."""
 LEAST_FOR_GROUPS = 6
 """Fewest differences with an interval at 5 %; with fewer, a gap means nothing."""
-
 Floats = NDArray[np.float64]
 
 
@@ -77,7 +75,7 @@ def in_two_groups(differences: Floats) -> bool:
 def lower_limits(samples: Floats, rejected: int) -> Floats:
     """Return the lower ends of the intervals of ``sign_flips`` for samples (samples, n), n <= ``MOST_EXACT``.
 
-    ``rejected``, at least 1, is what ``most_rejected`` returns. The result has shape (samples,).
+    ``rejected``, at least 1, comes from ``most_rejected``. The result has the shape (samples,).
     """
     count = samples.shape[1]
     taken = (np.arange(1, 2 ** (count - 1))[:, None] >> np.arange(count)) & 1
@@ -87,22 +85,22 @@ def lower_limits(samples: Floats, rejected: int) -> Floats:
 
 
 def splits_of(count: int) -> int:
-    """Return the number of splits of ``count`` differences, including that of the data."""
+    """Return how many splits of ``count`` differences the test looks at, including that of the data."""
     return 2 ** (count - 1) if count <= MOST_EXACT else _RANDOM_SPLITS + 1
 
 
 def most_rejected(level: float, splits: int) -> int:
-    """Return how many splits may be as far out as the data if a test at a level is to reject; 0: it never does."""
+    """Return how many splits, with the data's own, may be as far out as the data if the test rejects; 0: never."""
     return math.floor(level * splits * (1 + 1e-9))
 
 
 def attained_level(level: float, count: int) -> float:
-    """Return the greatest possible p-value that is not above ``level``; 0 if there is none."""
+    """Return the greatest possible p-value of ``count`` pairs that is not above ``level``; 0 if there is none."""
     return most_rejected(level, splits_of(count)) / splits_of(count)
 
 
 def _split_means(differences: Floats) -> tuple[Floats, Floats, int]:
-    """Return smaller and larger mean of the two parts of each split, without the data's own, and ``splits_of``."""
+    """Return the lower and higher means of the parts of all other splits, +-inf if one is empty; and ``splits_of``."""
     # the data's own split has an empty part and is left out; a random split equal to it is always as far out: +-inf
     count = len(differences)
     if count <= MOST_EXACT:
@@ -111,7 +109,7 @@ def _split_means(differences: Floats) -> tuple[Floats, Floats, int]:
             sums, sizes = np.concatenate([sums, sums + value]), np.concatenate([sizes, sizes + 1])
         sums, sizes = sums[1:], sizes[1:]
     else:
-        taken = _random_parts(count)
+        taken = _draw_splits(count)
         sums = np.concatenate([part @ differences for part in np.array_split(taken, 10)])
         sizes = taken.sum(axis=1, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -122,6 +120,6 @@ def _split_means(differences: Floats) -> tuple[Floats, Floats, int]:
 
 
 @lru_cache(maxsize=1)
-def _random_parts(count: int) -> NDArray[np.bool_]:
-    """Return one part of each random split, shape (splits, count); always the same splits."""
+def _draw_splits(count: int) -> NDArray[np.bool_]:
+    """Return which differences are in one part of each random split, shape (splits, count); always the same."""
     return np.random.default_rng(0).integers(0, 2, (_RANDOM_SPLITS, count), dtype=np.bool_)

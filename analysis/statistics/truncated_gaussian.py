@@ -56,8 +56,8 @@ def _moments(eta: Floats) -> tuple[Floats, float]:
     return (weight @ _POWERS) / total, float(np.log(total) + top)
 
 
-def _fit(moments: Floats) -> Floats:
-    """Return the maximum-likelihood ``eta`` (2,) for the sample moments (E t, E t^2)."""
+def _fit_eta(moments: Floats) -> Floats:
+    """Return the maximum-likelihood ``eta``, shape (2,), for the sample moments (E t, E t^2)."""
     variance = max(moments[1] - moments[0] ** 2, 1e-6)
     eta = np.array([moments[0] / variance, -0.5 / variance])
     model, log_partition = _moments(eta)
@@ -79,8 +79,8 @@ def _fit(moments: Floats) -> Floats:
     return eta
 
 
-def _distance(sorted_t: Floats, eta: Floats) -> float:
-    """Return the Kolmogorov-Smirnov distance between sorted values, scaled to [-1, 1], and the fit."""
+def _ks_distance(sorted_t: Floats, eta: Floats) -> float:
+    """Return the Kolmogorov-Smirnov distance, in [0, 1], between sorted values, scaled to [-1, 1], and the fit."""
     exponent = _POWERS[:, :2] @ eta
     density = np.exp(exponent - exponent.max())
     rising = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
@@ -100,7 +100,7 @@ def fit_truncated_gaussian(values: Floats, bounds: tuple[float, float] | None = 
         return None
     low, high = bounds if bounds is not None else (float(ordered[0]), float(ordered[-1]))
     t = np.clip((2 * ordered - low - high) / (high - low), -1.0, 1.0)
-    eta = _fit(np.array([t.mean(), (t**2).mean()]))
+    eta = _fit_eta(np.array([t.mean(), (t**2).mean()]))
     half = (high - low) / 2
     gaussian = eta[1] < -1e-6
     return SpeedFit(
@@ -109,6 +109,6 @@ def fit_truncated_gaussian(values: Floats, bounds: tuple[float, float] | None = 
         high=high,
         mean=float((low + high) / 2 - half * eta[0] / (2 * eta[1])) if gaussian else float("nan"),
         sd=float(half / np.sqrt(-2 * eta[1])) if gaussian else float("nan"),
-        ks=_distance(t, eta),
+        ks=_ks_distance(t, eta),
         eta=(float(eta[0]), float(eta[1])),
     )

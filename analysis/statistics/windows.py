@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 _PATH = ("path_x_m", "path_y_m", "path_time_s")
 MAX_MAP_SAMPLES = 600_000
 """About the most points along the paths of a map; with more, only every k-th window is drawn."""
+_MAP_WINDOWS = 256
+"""Number of windows whose paths are drawn at a time; it limits memory."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,18 +38,17 @@ class StepCurve:
         return int(self.value.max(initial=0))
 
     def at(self, instants_s: Floats) -> NDArray[np.int64]:
-        """Return the value at each instant; 0 before the first step."""
+        """Return the value at each instant; 0 before the first step, the last value after the last step."""
         return np.append(self.value, 0)[np.searchsorted(self.time_s, instants_s, "right") - 1]
 
     def means(self, edges_s: Floats) -> Floats:
-        """Return the mean between every two neighbouring ``edges_s``, shape (edges - 1,)."""
+        """Return the mean between every two neighbouring ``edges_s``, shape (edges - 1,); 0 after the last step."""
         integral = np.concatenate([[0.0], np.cumsum(self.value[:-1] * np.diff(self.time_s))])
-        result: Floats = np.diff(np.interp(edges_s, self.time_s, integral)) / np.diff(edges_s)
-        return result
+        return np.asarray(np.diff(np.interp(edges_s, self.time_s, integral)) / np.diff(edges_s))
 
 
 def in_coverage(windows: pl.DataFrame) -> StepCurve:
-    """Return over time how many windows contain an instant; a window contains ``enter_s``, but not ``exit_s``."""
+    """Return how many windows contain each instant; a window contains ``enter_s``, but not ``exit_s``."""
     entered, left = (np.sort(windows[name].to_numpy()) for name in ("enter_s", "exit_s"))
     instants = np.unique(np.concatenate([entered, left]))
     value = np.searchsorted(entered, instants, "right") - np.searchsorted(left, instants, "right")
@@ -55,10 +56,10 @@ def in_coverage(windows: pl.DataFrame) -> StepCurve:
 
 
 def with_parts(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return windows in order of vehicle and entry, with the intervals in which vehicles were covered by any RSU.
+    """Return windows in order of vehicle and entry, with the unbroken intervals in which a vehicle was in any disc.
 
-    Two columns are added: ``part``, the number of the interval, from 1; and ``before_s``, the latest exit of earlier
-    windows of the same interval (s), null for its first window.
+    Two columns are added: ``part``, the number of the window's interval, from 1; and ``before_s``, the latest exit of
+    earlier windows of the interval (s), null for its first window.
     """
     rows = windows.sort("vehicle_id", "enter_s", maintain_order=True)
     vehicle = rows["vehicle_id"].rle_id().to_numpy().astype(np.int64)
@@ -77,7 +78,7 @@ def with_parts(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``part`` (from 1), ``vehicle_id``, ``enter_s``, ``exit_s`` of intervals in any disc, by vehicle."""
+    """Return the intervals of ``with_parts`` in order: ``part``, ``vehicle_id``, first ``enter_s``, last ``exit_s``."""
     return (
         with_parts(windows.select("vehicle_id", "enter_s", "exit_s"))
         .group_by("part", maintain_order=True)
@@ -94,14 +95,10 @@ class SpeedMap:
     every: int  # k if every k-th window was used; 1 for all
 
 
-_MAP_WINDOWS = 256
-"""Number of windows whose paths are drawn at a time; it limits memory."""
-
-
 def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float, float], cells: int) -> SpeedMap:
     """Return the space-mean speed in ``extent_m`` (x_min, x_max, y_min, y_max), ``cells`` along the longer side.
 
-    Each path is drawn three cells wide. Of over ``MAX_MAP_SAMPLES`` points or so, only every k-th window is used.
+    Each path is drawn three cells wide. With more than about ``MAX_MAP_SAMPLES`` points only every k-th window is used.
     """
     x_min, x_max, y_min, y_max = extent_m
     cell = max(x_max - x_min, y_max - y_min) / cells
@@ -150,14 +147,14 @@ class Dwell:
 
     @property
     def median(self) -> str:
-        """The median in words."""
+        """The median in words: "more than ..." if it is infinite."""
         if math.isinf(self.median_s):
             return f"more than {quantity(self.at_least_s, 's')}"
         return quantity(self.median_s, "s")
 
     @property
     def brief(self) -> str:
-        """The median in words, with the number of cut windows in brackets."""
+        """The median in words, then, if windows were cut, how many in brackets."""
         return f"{self.median} ({count(self.cut)} of {count(self.windows)} cut off)" if self.cut else self.median
 
     @property
@@ -191,7 +188,7 @@ class Survival:
         return float(self.share[place - 1]) if place else 1.0
 
     def quantile_s(self, below: float) -> float:
-        """Return the quantile (s) of the share ``below`` in [0, 1]; infinity if too many values were cut."""
+        """Return the time (s) up to which the share ``below``, in [0, 1], ended; infinite if too many were cut."""
         reached = np.flatnonzero(self.share <= 1 - below + 1e-12)  # tolerance for rounding
         return float(self.time_s[reached[0]]) if len(reached) else math.inf
 
@@ -199,7 +196,7 @@ class Survival:
 def survival(values: Floats, cut: NDArray[np.bool_]) -> Survival:
     """Return the Kaplan-Meier estimate (1958, Eq. 2b) of how long something lasts, in steps at values not cut.
 
-    ``values`` are times seen (s), shape (N,); ``cut`` those that are only a lower bound.
+    ``values`` are times seen (s), shape (N,); where ``cut`` they are only lower bounds.
     """
     at, index = np.unique(values, return_inverse=True)
     ended = np.bincount(index, ~cut, len(at))
@@ -210,7 +207,7 @@ def survival(values: Floats, cut: NDArray[np.bool_]) -> Survival:
 
 
 def lasting(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return windows whose entry was seen (all if none was), with ``lasted_s`` and ``cut``: the exit was not seen."""
+    """Return windows whose entry was seen (all if none was), with ``lasted_s`` and ``cut``: their exit was not seen."""
     whole = windows.filter(~pl.col("entry_cause").is_in(CUT_ENTRY))
     return (windows if whole.is_empty() else whole).with_columns(
         lasted_s=pl.col("exit_s") - pl.col("enter_s"), cut=pl.col("exit_cause").is_in(CUT_EXIT)
@@ -218,7 +215,7 @@ def lasting(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def dwell(windows: pl.DataFrame) -> Dwell:
-    """Return the median dwell of the windows of ``lasting`` by Kaplan and Meier (1958): cut ones count as longer."""
+    """Return the median dwell of what ``lasting`` returns, by Kaplan and Meier (1958) if some are ``cut``."""
     whole = lasting(windows.select("enter_s", "exit_s", "entry_cause", "exit_cause"))
     gaps = "gap" in windows["entry_cause"] or "gap" in windows["exit_cause"]
     begun = windows.height - whole.height
@@ -232,7 +229,10 @@ def dwell(windows: pl.DataFrame) -> Dwell:
 
 
 def entries(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return speed and level of windows with a known speed: of those that began at a rim, or of all if none did."""
+    """Return the windows with a known entry speed that began at a disc's rim, or if none did, all with a known one.
+
+    Columns: ``entry_cause``, ``entry_speed_mps`` and, if ``windows`` has it, ``level_px``.
+    """
     known = windows.select("entry_cause", "^(entry_speed_mps|level_px)$").filter(pl.col("entry_speed_mps").is_finite())
     crossing = known.filter(pl.col("entry_cause") == "crossing")
     return known if crossing.is_empty() else crossing
