@@ -30,8 +30,9 @@ from learners.tasks.contrastive import (
     TaskSettings,
     reported_series,
 )
+from learners.tasks.description import payload_bytes
 from learners.tasks.settings import Temperature
-from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss, payload_bytes
+from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss
 from vnetsim.errors.bounds import Within
 from vnetsim.learning import Cost, LearnerContext, Series, Update
 

@@ -35,8 +35,9 @@ from learners.state.rules import refuse_what_needs_averaging
 from learners.state.server import Folded, Server
 from learners.state.silos import OwnModels, SiloStates
 from learners.tasks.classification import ACCURACY, DEFAULTS, LOSS, SCALES, ClassificationSettings, ClassificationTask
+from learners.tasks.description import payload_bytes
 from learners.tasks.settings import Steps, Temperature
-from learners.tasks.task import StepLoss, payload_bytes
+from learners.tasks.task import StepLoss
 from vnetsim.errors.bounds import TRAINS, Acts, Share, Within
 from vnetsim.learning import Cost, Exchange, LearnerContext, Participant, Peer, Series, Update
 

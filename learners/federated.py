@@ -28,7 +28,8 @@ from learners.mathematics.robust import AveragingSettings
 from learners.mathematics.weights import equal_weights, squared_norm, weighted_mean
 from learners.state.server import Server, WeightFunction
 from learners.state.silos import SILO, OwnModels, SiloStates
-from learners.tasks.task import StepLoss, Task, payload_bytes
+from learners.tasks.description import payload_bytes
+from learners.tasks.task import StepLoss, Task
 from learners.transmission import Transmission, without_memories
 from vnetsim.errors import InputError
 from vnetsim.learning import (

@@ -19,8 +19,8 @@ from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging
 from learners.state.server import Server
 from learners.state.silos import OwnModels, SiloStates
+from learners.tasks.description import payload_bytes
 from learners.tasks.steering import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, SteeringSettings, SteeringTask
-from learners.tasks.task import payload_bytes
 from vnetsim.learning import Exchange, LearnerContext, Series, Update
 
 STEERING_DEFAULTS: Mapping[str, object] = {"data.name": "road", "silos.count": 11, "round.distinct_silos": True}

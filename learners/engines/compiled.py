@@ -41,7 +41,8 @@ def require_compiler(device: torch.device) -> None:
 def compile_call(call: Callable[Given, Result]) -> Callable[Given, Result]:
     """Return a function with the results of ``call`` up to rounding, compiled for each shape of its tensors.
 
-    It raises RunError if torch cannot compile ``call``. The process's limit of compilations rises to MOST_COMPILED.
+    The function compiles when it is called, and raises RunError if torch cannot compile ``call``. The limit of
+    compilations of the whole process rises to MOST_COMPILED.
     """
     from torch import _dynamo as dynamo  # noqa: PLC0415 - takes seconds to import
 
@@ -50,7 +51,7 @@ def compile_call(call: Callable[Given, Result]) -> Callable[Given, Result]:
 
     @wraps(call)
     def run(*arguments: Given.args, **named: Given.kwargs) -> Result:
-        with compilation_checked(), warnings.catch_warnings():
+        with convert_compile_errors(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # torch's own
             return fast(*arguments, **named)
 
@@ -58,8 +59,8 @@ def compile_call(call: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 @contextmanager
-def compilation_checked() -> Iterator[None]:
-    """Turn a failed compilation in the ``with`` block, such as a first backward pass's, into a RunError."""
+def convert_compile_errors() -> Iterator[None]:
+    """Raise RunError for torch's compile errors in the ``with`` block, also a backward pass's; pass on other errors."""
     try:
         yield
     except Exception as error:

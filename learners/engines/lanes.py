@@ -4,48 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from contextlib import contextmanager
 
 import torch
 
 
-class Lane(Protocol):
-    """Where recordings are replayed one after the other, beside those of other lanes.
+class Lane:
+    """A stream of a CUDA device, in which recordings are replayed one after the other, and their memory.
 
     Attributes:
-        usable: whether more can be recorded; not after a recording that broke off.
+        usable: whether more can be recorded; false after a recording that failed.
     """
-
-    usable: bool
-
-    def record(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function a few times, and return a function that repeats its operations on the same tensors."""
-        ...
-
-    def entered(self) -> AbstractContextManager[None]:
-        """Compute in this lane, in a ``with`` block."""
-        ...
-
-    def wait_for_others(self) -> None:
-        """Let what the lane computes from now on begin after all that was begun outside."""
-        ...
-
-    def let_others_wait(self) -> None:
-        """Let what is computed outside from now on begin after all that was begun in the lane."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until all that was begun in the lane has ended."""
-        ...
-
-    def free_bytes(self) -> int:
-        """Return the free memory of the device (bytes)."""
-        ...
-
-
-class CudaLane:
-    """A stream of a CUDA device, and the memory of the graphs that are replayed in it."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -54,15 +23,14 @@ class CudaLane:
         self.usable = True
 
     def record(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Return the replay of a CUDA graph of the function; see ``Lane``.
+        """Call a function three times, and return a function that repeats its operations on the same tensors.
 
-        Raises:
-            RuntimeError: the function waits for the device.
+        The operations are a CUDA graph. RuntimeError if the function waits for the device.
         """
-        with self.entered():
+        with self.activate():
             call()  # libraries allocate in the first call
             torch.cuda.synchronize(self._device)
-            with _waits_refused():  # an error in a capture would leave the stream unusable
+            with _refuse_waits():  # an error in a capture would leave the stream unusable
                 call()
             graph = torch.cuda.CUDAGraph()
             try:  # other threads may allocate meanwhile
@@ -75,21 +43,21 @@ class CudaLane:
         return replay
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Launch kernels in this lane's stream, in a ``with`` block."""
+    def activate(self) -> Iterator[None]:
+        """Launch the kernels of the ``with`` block in this lane's stream."""
         with torch.cuda.stream(self._stream):
             yield
 
     def wait_for_others(self) -> None:
-        """See ``Lane``; others are the current stream."""
+        """Make this stream's next kernels begin after those that the current stream has so far; return at once."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def let_others_wait(self) -> None:
-        """See ``Lane``; others are the current stream."""
+        """Make the current stream's next kernels begin after those that this stream has so far; return at once."""
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
     def synchronize(self) -> None:
-        """Wait for the stream."""
+        """Block until all kernels of the stream have ended."""
         self._stream.synchronize()
 
     def free_bytes(self) -> int:
@@ -98,8 +66,8 @@ class CudaLane:
 
 
 @contextmanager
-def _waits_refused() -> Iterator[None]:
-    """Make torch raise RuntimeError where it sees a thread wait for the CUDA device within the ``with`` block."""
+def _refuse_waits() -> Iterator[None]:
+    """Make torch raise RuntimeError in the ``with`` block where it sees any thread wait for the CUDA device."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Synchronization debug mode", UserWarning)  # is called a prototype
         before = torch.cuda.get_sync_debug_mode()

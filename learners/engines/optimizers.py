@@ -36,7 +36,7 @@ class Optimizer(Protocol):
         ...
 
     def restart(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from another result of ``state`` (empty: as new), copied into the present tensors."""
+        """Overwrite the present state in place with a copy of an earlier result of ``state``; empty: as if new."""
         ...
 
 
@@ -74,7 +74,7 @@ class Sgd:
         return {}
 
     def restart(self, state: Mapping[str, Tensor]) -> None:  # noqa: ARG002
-        """Set the velocity to 0."""
+        """Set the velocity to 0, whatever ``state`` is."""
         torch._foreach_zero_(list(self._velocity.values()))
 
 
@@ -112,7 +112,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Count a step for all parameters, apply the gradients and clear them; parameters without one stay."""
+        """Apply the gradients and clear them; parameters without one stay. One more step counts for all parameters."""
         self._steps.add_(1)
         steps = self._steps.to(torch.float64)  # powers of the betas near 1 keep their digits
         size, root = 1 / (1 - BETA_MEAN**steps), (1 - BETA_SQUARE**steps).sqrt()
@@ -128,12 +128,12 @@ class Adam:
         torch._foreach_mul_(squares, BETA_SQUARE)
         torch._foreach_addcmul_(squares, gradients, gradients, value=1 - BETA_SQUARE)
         spreads = torch._foreach_sqrt(squares)
-        torch._foreach_div_(spreads, _factor(root, spreads[0]))
+        torch._foreach_div_(spreads, _rate_for(root, spreads[0]))
         torch._foreach_add_(spreads, EPSILON)
         _descend(stepped, torch._foreach_div(means, spreads), self._learning_rate * size)
 
     def restart(self, state: Mapping[str, Tensor]) -> None:
-        """Set steps and moments to those of ``state``; what it lacks is 0."""
+        """Copy steps and moments of ``state`` into the present tensors; those that ``state`` lacks become 0."""
         here = self.state()
         self._steps.zero_()
         if moments := [*self._means.values(), *self._squares.values()]:
@@ -141,7 +141,7 @@ class Adam:
         copy_each([here[name] for name in state], list(state.values()))
 
     def _moments(self, kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return copies of the moments ``kind``, ``mean`` or ``square``, by parameter; empty for a new optimizer."""
+        """Return copies of ``state``'s moments of a kind ("mean" or "square"), by parameter; empty if it has none."""
         kept = {name.removeprefix(f"{kind}."): one for name, one in state.items() if name.startswith(f"{kind}.")}
         # in the layout of the parameter, without which a GPU takes a kernel for each tensor of a list
         return {
@@ -151,11 +151,7 @@ class Adam:
 
 
 class CombinedOptimizer:
-    """Several optimizers that step one after the other.
-
-    Args:
-        optimizers: by the prefix of their state.
-    """
+    """Several optimizers, each given with the prefix of its state's names, that step one after the other."""
 
     def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
         self._optimizers = dict(optimizers)
@@ -166,7 +162,7 @@ class CombinedOptimizer:
             optimizer.step()
 
     def state(self) -> dict[str, Tensor]:
-        """Return all states, each under its prefix."""
+        """Return the tensors of all states, their names with the optimizer's prefix."""
         return {
             f"{prefix}{name}": tensor
             for prefix, optimizer in self._optimizers.items()
@@ -193,17 +189,15 @@ def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) ->
     return dict(zip(parameters, gradients, strict=True))
 
 
-def _factor(rate: Rate, like: Tensor) -> float | Tensor:
-    """Return a rate as a number, or as a tensor of shape () where reading it would make the device wait."""
-    if isinstance(rate, Tensor) and has_fixed_shapes(like.device):
-        return rate.to(like.dtype)
-    return float(rate)
+def _rate_for(rate: Rate, like: Tensor) -> float | Tensor:
+    """Return a rate as a number; where reading it would block the device, as a tensor () of ``like``'s type."""
+    return rate.to(like.dtype) if isinstance(rate, Tensor) and has_fixed_shapes(like.device) else float(rate)
 
 
 def _descend(parameters: Mapping[str, Tensor], directions: list[Tensor] | tuple[Tensor, ...], rate: Rate) -> None:
-    """Subtract the rate times their directions from the parameters, in place."""
+    """Subtract the rate times ``directions`` (one per parameter) from the parameters (one or more), in place."""
     tensors = list(parameters.values())
-    factor = _factor(rate, tensors[0])
+    factor = _rate_for(rate, tensors[0])
     if tensors[0].device.type != "cpu":  # a number and a tensor give the same bits
         torch._foreach_sub_(tensors, torch._foreach_mul(directions, factor))
     elif isinstance(factor, float):

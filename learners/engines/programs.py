@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from learners.data.moving import to_device
-from learners.engines.compiled import compilation_checked
+from learners.engines.compiled import convert_compile_errors
 from learners.engines.optimizers import Optimizer, Rate
 from learners.mathematics.mixing import mix_on_board
 from vnetsim.errors import RunError
@@ -34,6 +34,8 @@ State = Tensors
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Loss = Callable[[nn.Module, Tensors, Tensors], tuple[Tensor, Tensors]]
+OURS = ("learners", "torch")
+"""Packages whose classes do not change what they compute while a process runs."""
 OF_NETWORKS = 0x5DEECE66D
 """XOR with a job's seed gives the seed of its network's draws, so that they differ from the draws of its images."""
 
@@ -135,7 +137,7 @@ class Trained:
 
 
 def summarise(results: Sequence[Trained]) -> list[Trained]:
-    """Return results with ``means`` and ``finite`` set; waits for the device once, however many results there are."""
+    """Return the results, in order, with ``means`` and ``finite`` set; wait for the device once for all of them."""
     named = [(i, name) for i, one in enumerate(results) for name, rows in one.figures.items() if rows.ndim == 1]
     rows = [results[i].figures[name].double().mean() for i, name in named]
     largest = [
@@ -152,7 +154,7 @@ def summarise(results: Sequence[Trained]) -> list[Trained]:
 
 
 def to_host(results: Sequence[Trained]) -> list[Trained]:
-    """Return results with network and optimizer state in this machine's memory; wait for the device once."""
+    """Return the results, in order, with both states in this machine's memory; wait for the device once for all."""
     parts = ("state", "optimizer")
     named = {f"{i}.{part}.": getattr(one, part) for i, one in enumerate(results) for part in parts}
     every = {prefix + name: tensor for prefix, tensors in named.items() for name, tensor in tensors.items()}
@@ -186,7 +188,7 @@ class SequentialEngine:
         return summarise([self._train(job) for job in jobs])
 
     def _train(self, job: TrainingJob) -> Trained:
-        """Return a job's result on a copy of the program's network, which later jobs use again."""
+        """Return a job's result, computed on a copy of the network that later jobs reuse; RunError without memory."""
         if job.program not in self._workspaces:
             self._workspaces[job.program] = copy.deepcopy(job.program.network)
         trained = run_if_memory_suffices(train_alone, job, self._workspaces[job.program])
@@ -201,7 +203,7 @@ class SequentialEngine:
 def run_if_memory_suffices(
     call: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs
 ) -> Result | None:
-    """Call a function and return its result; None if it raises because GPU or host memory is exhausted."""
+    """Return the result of a call; None if it raises because GPU or host memory is exhausted. Pass on other errors."""
     try:
         return call(*arguments, **named)
     except (RuntimeError, MemoryError) as error:
@@ -211,16 +213,16 @@ def run_if_memory_suffices(
 
 
 def train_alone(job: TrainingJob, network: nn.Module) -> Trained:
-    """Return the result of ``train_one``, for which the global generators are seeded, and then restored.
+    """Return the result of ``train_one`` with the global generators seeded by the job; restore them afterwards.
 
-    No other thread may draw from them meanwhile.
+    No other thread may draw from the global generators meanwhile.
     """
     with seeded(job.training.seed ^ OF_NETWORKS, device_of(network)):
         return train_one(job, network)
 
 
 def train_one(job: TrainingJob, network: nn.Module) -> Trained:
-    """Return the result of a local training; ``summarise`` sets its ``means`` and ``finite``.
+    """Return the result of a local training, without ``means`` and ``finite``, which ``summarise`` sets.
 
     ``network`` is a copy of the program's network that nobody else uses meanwhile; its state is overwritten.
     """
@@ -236,9 +238,9 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     due = [(round(share * steps), other) for share, other in job.mixed]
     for step, drawn in enumerate(program.draw(job.training, generator)):
         mix_into(network, [other for when, other in due if when == step])
-        batch = with_given(program.prepare(drawn), job.given)
+        batch = add_given(program.prepare(drawn), job.given)
         loss, figures = program.loss(network, batch, base)
-        with compilation_checked():
+        with convert_compile_errors():
             loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         rows.append(figures)
@@ -251,19 +253,33 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
 
 
 def draw_first(program: Program, training: LocalTraining, generator: torch.Generator) -> Tensors:
-    """Return the draws of a local training's first step."""
+    """Return the random draws of a local training's first step, on the CPU; ``generator`` advances."""
     return next(iter(program.draw(replace(training, steps=1), generator)))
 
 
-def with_given(batch: Tensors, given: Tensors) -> Tensors:
-    """Return a batch with the tensors of ``TrainingJob.given``; ValueError if one has a name of the batch."""
+def identify_step(step: Loss, network: nn.Module, task: Any) -> object:
+    """Return a ``Program.value`` for a step of ``task``; None with a user's class or buffers outside the state."""
+    owner = getattr(step, "__self__", task)
+    kinds = [type(one) for one in (task, owner, *network.modules())]
+    tensors = network.state_dict(keep_vars=True)
+    ours = all(one.__module__.partition(".")[0] in OURS for one in (step, *kinds))
+    # buffers that are not in the state would be those of another run
+    if not ours or len(tensors) < len([*network.parameters(), *network.buffers()]):
+        return None
+    layout = [(name, one.dtype, one.shape, one.stride(), one.requires_grad) for name, one in tensors.items()]
+    settings = task.settings, getattr(owner, "_settings", None)
+    return kinds, settings, getattr(step, "__code__", step), str(network), layout
+
+
+def add_given(batch: Tensors, given: Tensors) -> Tensors:
+    """Return a batch with the tensors of ``TrainingJob.given`` added; ValueError if both have a tensor of one name."""
     if both := batch.keys() & given.keys():
         raise ValueError(f"given returned '{min(both)}', which the task's batch has; take another name")
     return {**batch, **given}
 
 
 def mix_into(network: nn.Module, others: Sequence[Tensors]) -> None:
-    """Mix each of ``others`` into the network, in place; see ``mix_on_board``. Tensors that it lacks are ignored."""
+    """Mix models, one after the other, into the network in place; tensors that the network lacks are ignored."""
     for other in others:
         trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         there = to_device({name: other[name] for name in network.state_dict() if name in other}, device_of(network))
@@ -276,7 +292,7 @@ def device_of(network: nn.Module) -> torch.device:
 
 
 def call_with_state(network: nn.Module, state: Tensors, *inputs: Tensor, **options: Any) -> Any:
-    """Return the output of a network with the parameters and statistics of ``state``; neither is changed."""
+    """Return the network's output with the parameters and buffers of ``state``; network and ``state`` are unchanged."""
     buffers = dict(network.named_buffers())
     # normalisation in training mode changes its statistics: change those of a copy
     tensors = {name: tensor.clone() if name in buffers else tensor for name, tensor in state.items()}
@@ -284,7 +300,7 @@ def call_with_state(network: nn.Module, state: Tensors, *inputs: Tensor, **optio
 
 
 def copy_state(state: Tensors) -> dict[str, Tensor]:
-    """Return a detached copy of a model's state, in the plain memory layout."""
+    """Return a detached copy of a model's state, each tensor contiguous, on its device."""
     return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
 
 
@@ -294,5 +310,5 @@ def add_prefix(prefix: str, state: Tensors) -> dict[str, Tensor]:
 
 
 def remove_prefix(prefix: str, state: Tensors) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with ``prefix``, without it."""
+    """Return the tensors whose names begin with ``prefix``, under their names without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -33,11 +33,11 @@ from learners.engines.programs import (
     Tensors,
     Trained,
     TrainingJob,
+    add_given,
     device_of,
     mix_into,
     run_if_memory_suffices,
     summarise,
-    with_given,
 )
 from learners.engines.store import MOST_RECORDINGS, RecordingStore, Replicas
 from vnetsim.errors import RunError
@@ -64,18 +64,15 @@ NOISE = 0.01
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Draws:
-    """The random draws of all steps of a local training, and its step size under the name ``RATE``.
-
-    Args:
-        rows: packed, one row per step, on the CPU; see ``unpack``.
-        like: tensors of the types and shapes of a row.
-    """
+    """The random draws of all steps of a local training, and its step size under the name ``RATE``."""
 
     rows: Tensor
+    """Packed, one row per step, on the CPU; see ``unpack``."""
     like: Tensors
+    """Tensors of the names, types and shapes in a row."""
 
 
-def draws_of(job: TrainingJob) -> Draws | None:
+def draw_all_steps(job: TrainingJob) -> Draws | None:
     """Return the draws of a job's steps, in pinned memory if they go to CUDA; None if shapes differ between steps."""
     generator = torch.Generator().manual_seed(job.training.seed)
     steps = list(job.program.draw(job.training, generator))
@@ -93,20 +90,18 @@ def draws_of(job: TrainingJob) -> Draws | None:
 
 
 class Recording:
-    """The local training of a program, recorded in a lane for jobs with the shapes of one job.
+    """The local training of a program, recorded and replayed in ``lane``.
 
-    Args:
-        job: an example.
-        draws: those of the example.
-        lane: where it is recorded and replayed.
+    It serves all jobs of the program whose tensors have the names, types and shapes of the example ``job`` and its
+    ``draws``.
     """
 
     def __init__(self, job: TrainingJob, draws: Draws, lane: Lane) -> None:
         self.lane = lane
         self._device = device_of(job.program.network)
-        with lane.entered():
+        with lane.activate():
             self._network = copy.deepcopy(job.program.network).train()
-            self._base, self._given, self._kept = (
+            self._base, self._given, self._optimizer_state = (
                 {name: torch.empty(one.shape, dtype=one.dtype, device=self._device) for name, one in part.items()}
                 for part in (job.base, job.given, job.optimizer)
             )
@@ -115,51 +110,48 @@ class Recording:
             rate = self._drawn.pop(RATE)
             self._copy_in(job)
             self._network.load_state_dict(self._base)
-            self._optimizer = job.program.optimizer(dict(self._network.named_parameters()), rate, self._kept)
+            self._optimizer = job.program.optimizer(dict(self._network.named_parameters()), rate, self._optimizer_state)
             self._figures: dict[str, Tensor] = {}
             # not an attribute: a program refers to all data of its run, and a graph needs the tensors alone
             self._step = lane.record(partial(self._take_step, job.program))
-            self._begin = lane.record(self._start)
+            self._restart = lane.record(self._load_copied)
             # each in a row of its own, so that an upload does not keep the optimizer's state alive
-            self._saved = [(pack(tensors), tensors) for tensors in self._result()]
-            self._end = lane.record(self._save)
+            self._saved = [(pack(tensors), tensors) for tensors in self._states()]
+            self._save = lane.record(self._copy_out)
 
     def train(self, job: TrainingJob, draws: Draws, *, steps: int | None = None) -> Trained:
-        """Return a job's result; with ``steps`` only that of its first steps, without models to mix in."""
-        with self.lane.entered():
-            return self._train(job, draws, job.training.steps if steps is None else steps, mixes=steps is None)
-
-    def _train(self, job: TrainingJob, draws: Draws, steps: int, *, mixes: bool) -> Trained:
-        """Return the result of the first steps, if ``mixes`` with models mixed in; the caller has entered the lane."""
-        due = [(round(share * steps), other) for share, other in job.mixed] if mixes else []
-        rows = draws.rows.to(self._device, non_blocking=True)
-        figures = torch.empty((steps, *self._figure_row.shape), dtype=torch.uint8, device=self._device)
-        self._copy_in(job)
-        self._begin()
-        for step in range(steps):
-            mix_into(self._network, [other for when, other in due if when == step])
-            self._row.copy_(rows[step])
-            self._step()
-            figures[step].copy_(self._figure_row)
-        mix_into(self._network, [other for when, other in due if when == steps])
-        self._end()
-        state, optimizer = (unpack(row.clone(), tensors) for row, tensors in self._saved)
-        return Trained(state=state, optimizer=optimizer, figures=unpack(figures, self._figures))
+        """Return a job's result; with ``steps`` that of its first steps only, without the models to mix in."""
+        mixed, steps = (job.mixed, job.training.steps) if steps is None else ((), steps)
+        due = [(round(share * steps), other) for share, other in mixed]
+        with self.lane.activate():
+            rows = draws.rows.to(self._device, non_blocking=True)
+            figures = torch.empty((steps, *self._figure_row.shape), dtype=torch.uint8, device=self._device)
+            self._copy_in(job)
+            self._restart()
+            for step in range(steps):
+                mix_into(self._network, [other for when, other in due if when == step])
+                self._row.copy_(rows[step])
+                self._step()
+                figures[step].copy_(self._figure_row)
+            mix_into(self._network, [other for when, other in due if when == steps])
+            self._save()
+            state, optimizer = (unpack(row.clone(), tensors) for row, tensors in self._saved)
+            return Trained(state=state, optimizer=optimizer, figures=unpack(figures, self._figures))
 
     def _copy_in(self, job: TrainingJob) -> None:
         """Copy a job's base, given tensors and optimizer state into the tensors that the recording reads."""
-        for here, given in ((self._base, job.base), (self._given, job.given), (self._kept, job.optimizer)):
+        for here, given in ((self._base, job.base), (self._given, job.given), (self._optimizer_state, job.optimizer)):
             there = to_device(given, self._device)
             copy_each(list(here.values()), [there[name].detach() for name in here])
 
-    def _start(self) -> None:
-        """Set the network and the optimizer to the tensors that were copied in."""
+    def _load_copied(self) -> None:
+        """Set the network and the optimizer to the states that ``_copy_in`` copied."""
         copy_into(self._network, self._base)
-        self._optimizer.restart(self._kept)
+        self._optimizer.restart(self._optimizer_state)
 
     def _take_step(self, program: Program) -> None:
-        """Take a step on the draws that were copied in, and copy its metrics into the recording's tensors."""
-        batch = with_given(program.prepare(self._drawn), self._given)
+        """Take a step on the draws in ``_row``, and copy its metrics into ``_figure_row``."""
+        batch = add_given(program.prepare(self._drawn), self._given)
         loss, figures = program.loss(self._network, batch, self._base)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
@@ -169,12 +161,12 @@ class Recording:
             self._figures = unpack(self._figure_row, found)
         copy_each(list(self._figures.values()), [found[name] for name in self._figures])
 
-    def _result(self) -> list[dict[str, Tensor]]:
-        """Return the tensors of the network and those of the optimizer."""
+    def _states(self) -> list[dict[str, Tensor]]:
+        """Return the state of the network and that of the optimizer, in this order, not copied."""
         return [dict(self._network.state_dict()), self._optimizer.state()]
 
-    def _save(self) -> None:
-        """Copy network and optimizer state into the rows that ``_train`` copies out."""
+    def _copy_out(self) -> None:
+        """Copy network and optimizer state into the rows ``_saved``, which ``train`` copies."""
         for row, tensors in self._saved:
             copy_each(list(unpack(row, tensors).values()), list(tensors.values()))
 
@@ -182,10 +174,9 @@ class Recording:
 class RecordedEngine:
     """Trains vehicles by replaying recorded steps, several vehicles at a time in lanes; see the module.
 
-    Args:
-        make_lane: makes a lane of the device.
-        lanes: vehicles at a time; None: as many as a measurement shows to be fast for a program, and memory allows.
-        store: where recordings of other engines are found; None: nowhere.
+    ``make_lane`` makes a lane of the device. ``lanes`` is the number of vehicles at a time; if it is None, as many as a
+    measurement shows to be fast for a program, and memory allows. Recordings in ``store`` are used again; if it is
+    None, those of this engine alone.
     """
 
     def __init__(
@@ -211,19 +202,19 @@ class RecordedEngine:
             return self._train(jobs)
 
     def _train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; the caller holds the lock of the store."""
+        """Return the results in the order of the jobs; call only with the store's lock held."""
         self._calls += 1
         compares = self._calls <= COMPARED_CALLS or self._calls % COMPARED_AGAIN == 0
         for lane in self._store.lanes:
             lane.wait_for_others()
         results: dict[int, Trained] = {}
-        alike = Counter(_batch_of(job) for job in jobs)
+        alike = Counter(_batch_key(job) for job in jobs)
         seen: Counter[object] = Counter()
         for i, job in enumerate(jobs):
             if job.program in self._refused:
                 continue
             # in this thread, while the device computes: threads would wait for each other at Python's lock
-            draws = run_if_memory_suffices(draws_of, job)
+            draws = run_if_memory_suffices(draw_all_steps, job)
             if draws is None:
                 self._refuse(job.program, "random draws whose shapes change, or that do not fit into memory")
                 continue
@@ -235,7 +226,7 @@ class RecordedEngine:
             replicas = self._replicas.get(key)
             if replicas:
                 if not seen[key]:
-                    self._add_lanes(replicas, job, draws, wanted=alike[_batch_of(job)])
+                    self._add_lanes(replicas, job, draws, wanted=alike[_batch_key(job)])
                 recordings = replicas.recordings
                 trained = run_if_memory_suffices(recordings[seen[key] % len(recordings)].train, job, draws)
                 results |= {} if trained is None else {i: trained}
@@ -248,7 +239,7 @@ class RecordedEngine:
         return [results[i] for i in range(len(jobs))]
 
     def _train_alone(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return results of plain training, in order; if memory is short, drop others' recordings and train again."""
+        """Return results of plain training, in order; without memory for it, drop others' recordings and try again."""
         try:
             return self._alone.train(jobs)
         except RunError:
@@ -257,7 +248,7 @@ class RecordedEngine:
         return self._alone.train(jobs)
 
     def _record(self, key: tuple[object, ...], job: TrainingJob, draws: Draws) -> None:
-        """Find or make ``key``'s recording; if that fails, refuse the program, and after too many all new shapes."""
+        """Find or make the recording of ``key``; else refuse the program, or all new shapes if there are too many."""
         if job.program in self._refused or None in self._refused:
             return
         if len(self._replicas) == MOST_RECORDINGS:
@@ -287,9 +278,9 @@ class RecordedEngine:
             self._store.keep(found)
 
     def _find_or_make(self, key: tuple[object, ...], job: TrainingJob, draws: Draws, lane: Lane) -> Replicas | None:
-        """Return the store's recordings of a job's step, or a new one, once compared; None if it differs."""
+        """Return the store's recordings of a job's step or a new one; None if it does not agree with plain training."""
         steps, program = min(2, job.training.steps), job.program
-        value = None if program.value is None else (program.value, _arithmetic(), *key[1:])
+        value = None if program.value is None else (program.value, _arithmetic_settings(), *key[1:])
         found = self._store.find(value, program.constants)
         if found is not None and self._agrees(found.recordings[0], job, draws, steps=steps):
             return found
@@ -298,7 +289,7 @@ class RecordedEngine:
         return Replicas(value=value, constants=program.constants, recordings=[made]) if agrees else None
 
     def _add_lanes(self, replicas: Replicas, job: TrainingJob, draws: Draws, *, wanted: int) -> None:
-        """Record a job's step in up to ``wanted`` lanes; set ``enough`` once more are no faster, or memory is short."""
+        """Extend ``replicas`` to up to ``wanted`` lanes; set ``enough`` once more are no faster or memory is short."""
         recordings, most = replicas.recordings, min(wanted, self._lanes_given or MOST_LANES)
         before_s = math.nan
         while not replicas.enough and len(recordings) < most:
@@ -319,7 +310,7 @@ class RecordedEngine:
             recordings[:], before_s = both, taken_s
 
     def _compare(self, key: object, job: TrainingJob, draws: Draws) -> None:
-        """Compare a recording with a job's first step; if they differ, drop all of ``key`` and refuse the program."""
+        """Compare a recording of ``key`` with a job's first step; if they differ, drop all and refuse the program."""
         recordings = self._replicas[key].recordings
         try:
             agrees = self._agrees(recordings[self._calls % len(recordings)], job, draws, steps=1)
@@ -334,7 +325,7 @@ class RecordedEngine:
             )
 
     def _agrees(self, recording: Recording, job: TrainingJob, draws: Draws, *, steps: int) -> bool:
-        """Return whether replayed steps equal plain ones, or differ about as little as repeated plain ones do."""
+        """Return whether replaying the first steps equals plain training up to noise; RunError if memory is short."""
 
         def replay() -> Trained:
             found = recording.train(job, draws, steps=steps)
@@ -351,23 +342,23 @@ class RecordedEngine:
             for _ in range(REPEATS)
         )
 
-    def _refuse(self, what: object, why: str) -> None:
-        """From now on train a program (None: all shapes not recorded yet) one vehicle after the other; warn once."""
+    def _refuse(self, program: Program | None, why: str) -> None:
+        """Train a program (None: all shapes not recorded yet) without recordings from now on; warn once per reason."""
         if why not in self._refused.values():
             LOGGER.warning("vnetsim: vehicles are trained one after the other: %s.", why)
-        self._refused.setdefault(what, why)
+        self._refused.setdefault(program, why)
 
     def _lane(self, i: int) -> Lane:
-        """Return the store's lane ``i``, made if it does not exist yet; the caller holds the store's lock."""
+        """Return the store's lane ``i``, made if it does not exist yet; call only with the store's lock held."""
         return self._store.lane(i, self._make_lane)
 
 
-def _batch_of(job: TrainingJob) -> tuple[object, int]:
-    """Return program and images per step, equal for jobs whose steps have the same shapes."""
+def _batch_key(job: TrainingJob) -> tuple[object, int]:
+    """Return program and images per step, equal for jobs whose batches have the same shapes."""
     return job.program, job.program.count(job.training.silo)
 
 
-def _arithmetic() -> tuple[bool, ...]:
+def _arithmetic_settings() -> tuple[bool, ...]:
     """Return torch's settings that decide which kernels a step launches."""
     products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
     choices = convolutions.allow_tf32, convolutions.deterministic, convolutions.benchmark
@@ -375,7 +366,7 @@ def _arithmetic() -> tuple[bool, ...]:
 
 
 def _seconds_a_vehicle(recordings: Sequence[Recording], job: TrainingJob, draws: Draws) -> float:
-    """Return the seconds per vehicle (measured) if every recording trains the job at the same time."""
+    """Return the measured seconds per vehicle of the job's first steps, trained by all recordings at the same time."""
     begin_s = 0.0
     for repeats in (1, TRIALS):  # the first time takes longer
         begin_s = perf_counter()
@@ -392,7 +383,7 @@ def _shapes(tensors: Tensors) -> tuple[tuple[str, torch.dtype, torch.Size], ...]
 
 
 def _difference(one: Trained, other: Trained) -> float:
-    """Return the largest difference of two results, as a share of the largest value of its kind; NaN equals NaN."""
+    """Return the largest difference as a share of the largest value of its kind; inf for integers; NaN equals NaN."""
     shares = [0.0]
     # a single tensor may be noise throughout, as a bias before BatchNorm is under Adam
     for part in ("state", "optimizer", "figures"):

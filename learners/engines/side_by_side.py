@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from learners.data.moving import to_device
-from learners.engines.lanes import CudaLane
+from learners.engines.lanes import Lane
 from learners.engines.programs import (
     Engine,
     Program,
@@ -31,16 +31,16 @@ from learners.engines.programs import (
     SequentialEngine,
     Trained,
     TrainingJob,
+    add_given,
     device_of,
     draw_first,
     run_if_memory_suffices,
     summarise,
     train_alone,
     train_one,
-    with_given,
 )
 from learners.engines.recorded import RecordedEngine
-from learners.engines.store import store_of
+from learners.engines.store import get_store
 from vnetsim.learning.device import cores
 from vnetsim.learning.global_generators import GlobalGenerators, seeded
 
@@ -58,15 +58,15 @@ MEMORY_SHARE = 0.5
 
 
 def create_engine(name: str, device: torch.device) -> Engine:
-    """Return the engine that the setting ``learning.engine`` names for a device."""
+    """Return the engine for ``learning.engine`` = ``name``: side by side on a CPU, recorded on CUDA, or sequential."""
     if device.type == "cpu":
         return SideBySideEngine(workers=1 if name == "sequential" else None)
     if device.type != "cuda" or name == "sequential":
         return SequentialEngine()
-    return RecordedEngine(partial(CudaLane, device), store=store_of(device))
+    return RecordedEngine(partial(Lane, device), store=get_store(device))
 
 
-def side_by_side(calls: Sequence[Callable[[], Result]], workers: int) -> list[Result]:
+def run_in_threads(calls: Sequence[Callable[[], Result]], workers: int) -> list[Result]:
     """Return the results of calls, in order, from ``workers`` threads of one core each.
 
     If a call raises, calls that have not begun are cancelled, and its error is raised once the others have ended.
@@ -80,14 +80,14 @@ def side_by_side(calls: Sequence[Callable[[], Result]], workers: int) -> list[Re
 
 
 def run_each(calls: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
-    """Return the results of calls, in order; on a CPU they run side by side, one per core."""
+    """Return the results of calls, in order; on a CPU they run at the same time, one per core, else one by one."""
     if device.type == "cpu" and calls:
-        return side_by_side(calls, min(cores(), len(calls)))
+        return run_in_threads(calls, min(cores(), len(calls)))
     return [call() for call in calls]
 
 
 class Copies:
-    """Copies of a network to compute with, as many as are borrowed at a time; copying takes longer than a step."""
+    """Copies of a network for several threads; a copy is made only if none is idle, since copying is slow."""
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network
@@ -95,7 +95,7 @@ class Copies:
 
     @contextmanager
     def borrow(self) -> Iterator[nn.Module]:
-        """Yield a copy that no other thread uses in the ``with`` block; its state is that of its last use."""
+        """Yield a copy for the ``with`` block alone; its state is what its last user left, so load your own."""
         try:
             network = self._idle.get_nowait()
         except Empty:
@@ -132,7 +132,7 @@ class SideBySideEngine:
         if large is None:
             large = LARGE_STEP_BYTES if torch.get_num_threads() > 1 else sys.maxsize
         decides = self._workers > 1 or large < sys.maxsize  # otherwise nothing depends on the memory of a step
-        needed = [self._bytes_of(job) if decides else 0 for job in jobs]
+        needed = [self._measure_bytes(job) if decides else 0 for job in jobs]
         small = [i for i, step in enumerate(needed) if step < large]
         most = max([1, *(needed[i] for i in small)])
         workers = max(1, min(self._workers, len(small), int(available_bytes() * MEMORY_SHARE) // most))
@@ -141,7 +141,7 @@ class SideBySideEngine:
             for program in {jobs[i].program for i in small} - self._copies.keys():
                 self._copies[program] = Copies(program.network)
             calls = [partial(self._train_fitting, train, jobs[i]) for i in small]
-            done = {i: one for i, one in zip(small, side_by_side(calls, workers), strict=True) if one is not None}
+            done = {i: one for i, one in zip(small, run_in_threads(calls, workers), strict=True) if one is not None}
             if before.moved:  # several threads drew, in any order
                 before.restore()
                 self._workers = workers = 1
@@ -163,8 +163,8 @@ class SideBySideEngine:
         with self._copies[job.program].borrow() as network:
             return run_if_memory_suffices(train, job, network)
 
-    def _bytes_of(self, job: TrainingJob) -> int:
-        """Return ``step_bytes`` of a job, measured once for each program and batch size."""
+    def _measure_bytes(self, job: TrainingJob) -> int:
+        """Return ``step_bytes`` of a job (bytes), measured once for each program and batch size."""
         key = job.program, job.program.count(job.training.silo)  # the batch of a small silo is smaller
         if key not in self._step_bytes:
             with seeded(0):  # restores the global generators
@@ -175,8 +175,8 @@ class SideBySideEngine:
 def step_bytes(job: TrainingJob, network: nn.Module) -> int:
     """Return about how many bytes a step takes: four times the parameters, and what it keeps for its backward pass.
 
-    The latter is measured with up to four images and extrapolated. ``network`` is a workspace, whose state is
-    overwritten.
+    The bytes kept for the backward pass are measured with up to four images and extrapolated. The state of ``network``
+    is overwritten.
     """
     network.load_state_dict(job.base)
     network.train()
@@ -196,7 +196,7 @@ def _kept_bytes(job: TrainingJob, network: nn.Module, images: int) -> int:
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
-        """Count the storage of a tensor that the backward pass keeps, and return the tensor."""
+        """Record the storage of a tensor that the backward pass keeps, and return the tensor."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in known:
             kept[storage.data_ptr()] = storage.nbytes()
@@ -206,7 +206,7 @@ def _kept_bytes(job: TrainingJob, network: nn.Module, images: int) -> int:
     first = {name: tensor[:images] for name, tensor in drawn.items()}
     unchanged: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
     with saved_tensors_hooks(keep, unchanged):
-        batch = with_given(program.prepare(first), job.given)
+        batch = add_given(program.prepare(first), job.given)
         loss, _ = program.loss(network, batch, to_device(job.base, device_of(network)))
     del loss
     return sum(kept.values())

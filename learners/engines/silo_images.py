@@ -20,21 +20,13 @@ class SiloImages:
     """Training images on the device, once and as uint8, and the rows of each silo.
 
     Args:
-        images: the pool, uint8 of shape (N, C, H, W).
-        indices: the pool's rows of each silo, disjoint, at least 2 per silo.
+        images: ``pool``, uint8 of shape (N, C, H, W); RunError if it does not fit on the device.
+        indices: ``rows``, the pool's rows of each silo, disjoint. InputError if a silo has fewer than 2: a contrastive
+            loss would have no negative, and batch normalisation no variance.
         device: device of the pool.
         kernels_px: the length of each image's own blur, on the CPU, shape (N,); None if the speed of the vehicle that
             trains decides it.
         times_s: when each image was taken (s), on the CPU, shape (N,); None if it was there from the beginning.
-
-    Attributes:
-        pool: the images, on the device.
-        rows: the pool's rows of each silo.
-
-    Raises:
-        InputError: a silo has fewer than 2 images: a contrastive loss would have no negative, and batch normalisation
-            no variance.
-        RunError: the pool does not fit on the device.
     """
 
     def __init__(
@@ -75,7 +67,7 @@ class SiloImages:
         return tuple(len(rows) for rows in self._indices)
 
     def label_counts(self, labels: Tensor, classes: int) -> NDArray[np.int64]:
-        """Return the number of images per silo and class, shape (silos, classes), given the pool's labels (N,)."""
+        """Return the number of images by silo and class, shape (silos, classes), given the labels of the pool, (N,)."""
         counts = [torch.bincount(labels[rows], minlength=classes) for rows in self._indices]
         return torch.stack(counts).numpy()
 
@@ -98,7 +90,7 @@ class SiloImages:
             yield {"rows": rows[positions], "kernel_px": lengths_px[positions]}
 
     def _taken(self, silo: int, until_s: float, least: int) -> Tensor:
-        """Return a silo's rows that were taken until a time (s), but at least its ``least`` first ones."""
+        """Return a silo's rows taken until a time (s), at least the ``least`` earliest; all if times are unknown."""
         rows = self._indices[silo]
         if self._times_s is None or until_s == math.inf:
             return rows
@@ -106,7 +98,7 @@ class SiloImages:
         return rows[self._ranks[silo] < max(taken, least)]
 
     def images(self, drawn: Mapping[str, Tensor]) -> Tensor:
-        """Return drawn images with their blur, float in [0, 1] on the device, shape (B, C, H, W)."""
+        """Return the images of a step of ``draw``, blurred, float in [0, 1] on the device, shape (B, C, H, W)."""
         there = to_device({name: drawn[name] for name in ("rows", "kernel_px")}, self.device)
         images = self.pool[there["rows"]].to(torch.float32) / 255
         if not has_fixed_shapes(self.device) and not (drawn["kernel_px"] > 1).any():

@@ -26,29 +26,19 @@ LEFT_FREE = 0.75
 
 @dataclass(kw_only=True, eq=False)
 class Replicas:
-    """Recordings of one step, each in a lane of its own.
-
-    Args:
-        value: all that the step depends on but tensors; None if other programs may not use the recordings.
-        constants: the tensors that the step reads besides those of the recording.
-        recordings: one or more.
-        enough: whether more lanes were found to be no faster, or not to fit into memory.
-    """
+    """Recordings of one step, one or more, each in a lane of its own."""
 
     value: object
+    """All that the step depends on except tensors; None if other programs may not use the recordings."""
     constants: Sequence[Tensor]
+    """The tensors that the step reads besides those of the recording."""
     recordings: list[Recording]
     enough: bool = False
+    """Whether more lanes were found to be no faster, or not to fit into memory."""
 
 
 class RecordingStore:
-    """Lanes of a device and the recordings in them, used by one engine at a time.
-
-    Attributes:
-        lock: held by the engine that trains; whoever calls ``lane``, ``find``, ``keep``, ``drop`` or ``forget_others``
-            holds it.
-        lanes: the lanes made so far; see ``lane``.
-    """
+    """Lanes of a device and the recordings in them; an engine holds ``lock`` while it calls methods or uses lanes."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -57,7 +47,7 @@ class RecordingStore:
         self._free_bytes = 0
 
     def lane(self, i: int, make_lane: Callable[[], Lane]) -> Lane:
-        """Return lane ``i``; it and those before it are made if they do not exist yet."""
+        """Return lane ``i``; make it and those before it if they do not exist yet."""
         while len(self.lanes) <= i:
             lane = make_lane()
             self._free_bytes = self._free_bytes or lane.free_bytes()
@@ -66,7 +56,7 @@ class RecordingStore:
         return self.lanes[i]
 
     def find(self, value: object, constants: Sequence[Tensor]) -> Replicas | None:
-        """Return the newest recordings of an equal step with equal constants; None without, or if ``value`` is None."""
+        """Return the newest recordings with equal value and constants; None without, or if ``value`` is None."""
         for one in self._kept if value is not None else ():
             if one.value == value and len(one.constants) == len(constants):
                 pairs = zip(one.constants, constants, strict=True)
@@ -75,17 +65,17 @@ class RecordingStore:
         return None
 
     def keep(self, replicas: Replicas) -> None:
-        """Keep recordings unless ``value`` is None; if there are too many, drop those unused for longest."""
+        """Keep recordings for ``find``, unless their value is None; drop the longest unused beyond MOST_RECORDINGS."""
         self.drop(replicas)
         if replicas.value is not None:
             self._kept = [replicas, *self._kept][:MOST_RECORDINGS]
 
     def drop(self, replicas: Replicas) -> None:
-        """Keep recordings no longer."""
+        """Let ``find`` return these recordings no longer; do nothing if it would not."""
         self._kept = [one for one in self._kept if one is not replicas]
 
     def forget_others(self, own: Collection[Replicas]) -> bool:
-        """Drop all recordings but ``own``, to free memory; return whether there were any."""
+        """Drop all recordings except ``own``, to free memory; return whether any were dropped."""
         before, self._kept = self._kept, [one for one in self._kept if one in own]
         return len(self._kept) < len(before)
 
@@ -97,7 +87,7 @@ class RecordingStore:
 _STORES: dict[torch.device, RecordingStore] = {}
 
 
-def store_of(device: torch.device) -> RecordingStore:
+def get_store(device: torch.device) -> RecordingStore:
     """Return the store that runs of this process share on a device; a new one if the last has no room."""
     if device not in _STORES or not _STORES[device].has_room():
         _STORES[device] = RecordingStore()

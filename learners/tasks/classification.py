@@ -133,8 +133,8 @@ class ClassificationTask(Task):
     def upload_figures(self, uploads: Sequence[tuple[State, int]]) -> list[Mapping[str, float]]:
         """Return ``seen_accuracy`` and ``unseen_accuracy`` of each model, in order.
 
-        They are accuracies on local test images whose label its silo has, and lacks; one without images is left out.
-        Waits for the device once.
+        The first is the accuracy on local test images whose label the silo of the upload has, the second on those whose
+        label the silo lacks; one without such images is left out. Waits for the device once.
         """
         shares = []
         for state, silo in uploads:
@@ -149,7 +149,7 @@ class ClassificationTask(Task):
         ]
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the means of ``upload_figures``; a figure that no upload has is left out."""
+        """Return the plain means of ``upload_figures`` over the uploads; a metric that no upload has is left out."""
         measured = {
             one.name: [figures[one.name] for figures in uploads if one.name in figures]
             for one in (SEEN_ACCURACY, UNSEEN_ACCURACY)
@@ -181,7 +181,7 @@ class ClassificationTask(Task):
 
     @torch.inference_mode()
     def _correct(self, state: State, images: Tensor, labels: Tensor) -> Tensor:
-        """Return whether a model labels each image correctly, bool, shape (N,)."""
+        """Return whether a model labels each uint8 image correctly, bool, shape (N,); it is loaded into ``network``."""
         self.network.load_state_dict(state)
         self.network.eval()
         logits = forward_all(self.network, images, scale=self._scale)

@@ -103,9 +103,9 @@ class ContrastiveSettings(TaskSettings):
     negatives: Literal["second-view", "plain"] = "second-view"
 
 
-def neighbours_of(bank: int) -> int:
-    """Return how many of ``bank`` images vote, in proportion to 200 of 50,000, at least 1."""
-    return max(1, round(bank * NEIGHBOURS / NEIGHBOURS_OF))
+def count_neighbours(bank_images: int) -> int:
+    """Return how many neighbours vote with so many images in the bank: 200 for 50,000, in proportion, at least 1."""
+    return max(1, round(bank_images * NEIGHBOURS / NEIGHBOURS_OF))
 
 
 def reported_series(series: Sequence[Series], settings: TaskSettings) -> tuple[Series, ...]:
@@ -145,11 +145,9 @@ class ContrastiveTask(Task):
         )
         super().__init__(context, settings, data, indices, encoder)
         bank = context.streams.generator("bank").permutation(len(self._data.train))[: settings.bank or None]
-        self._neighbours = neighbours_of(len(bank))
-        self._bank, self._bank_labels = (
-            torch.from_numpy(bank).to(self.device),
-            self._data.train_labels[bank].to(self.device),
-        )
+        self._neighbours = count_neighbours(len(bank))
+        self._bank = torch.from_numpy(bank).to(self.device)
+        self._bank_labels = self._data.train_labels[bank].to(self.device)
         self._test, self._test_labels = self._data.test.to(self.device), self._data.test_labels.to(self.device)
 
     @property
@@ -158,7 +156,7 @@ class ContrastiveTask(Task):
         return 3 if self._plain else 2
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:
-        """Return ``numbers``, uniform in [0, 1), in one row: ``NUMBERS_ONE`` + ``NUMBERS_TWO`` of each image."""
+        """Return ``numbers``, uniform in [0, 1), flat, from which ``finish_draws`` makes views of ``count`` images."""
         return {"numbers": torch.rand((NUMBERS_ONE + NUMBERS_TWO) * count, generator=generator)}
 
     def finish_draws(self, drawn: Sequence[Tensors]) -> Sequence[Tensors]:
@@ -184,7 +182,7 @@ class ContrastiveTask(Task):
         return {**views, "plain": self.normalised(images)} if self._plain else views
 
     def sent(self, state: State) -> dict[str, Tensor]:
-        """Return what is sent of a model's state; if ``batchnorm`` is ``local``, all but BatchNorm's statistics."""
+        """Return the part of a model's state that is sent; if ``batchnorm`` is ``local``, no BatchNorm statistics."""
         if self.settings.batchnorm == "average":
             return dict(state)
         statistics = ("running_mean", "running_var", "num_batches_tracked")
@@ -192,26 +190,23 @@ class ContrastiveTask(Task):
 
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
-        """Return kNN accuracy, and the linear probe's with ``linear_probe`` "every", or "final" if ``final``.
+        """Return ``knn_accuracy``, and ``linear_accuracy`` if the setting ``linear_probe`` asks for it now.
 
-        With BatchNorm statistics ``local``, those of the bank are estimated first.
+        If ``batchnorm`` is ``local``, BatchNorm's statistics are those of the bank.
         """
         self.network.load_state_dict(state)
         if self.settings.batchnorm == "local":
             batches = (self.silos.pool[rows] for rows in torch.split(self._bank, PASS))
             estimate_statistics(self.network, (self.normalised(as_floats(batch)) for batch in batches))
         self.network.eval()
-        bank, test = (
-            forward_all(self.network.features, self.silos.pool, self._bank, scale=self._scale),
-            forward_all(self.network.features, self._test, scale=self._scale),
-        )
+        bank = forward_all(self.network.features, self.silos.pool, self._bank, scale=self._scale)
+        test = forward_all(self.network.features, self._test, scale=self._scale)
         known, classes = self._bank_labels, len(self._data.class_names)
         predicted = knn_predict(test, bank, known, classes=classes, k=self._neighbours, temperature=KNN_TEMPERATURE)
         figures = {"knn_accuracy": float((predicted == self._test_labels).double().mean())}
         probe = self.settings.linear_probe
         if probe == "every" or (final and probe == "final"):
-            accuracy = linear_probe_accuracy(test, self._test_labels, bank, known, classes=classes)
-            figures["linear_accuracy"] = accuracy
+            figures["linear_accuracy"] = linear_probe_accuracy(test, self._test_labels, bank, known, classes=classes)
         return figures
 
     def describe(self, facts: Mapping[str, str]) -> Description:
@@ -253,5 +248,5 @@ class ContrastiveTask(Task):
         return reported_series(SERIES, self.settings)
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:
-        """Return the weights' deviation from equal ones (root mean square of N w - 1); empty if all weights are 0."""
+        """Return ``weight_deviation``, the root mean square of N w - 1 over N uploads; empty if all weights are 0."""
         return {"weight_deviation": float(np.sqrt(np.mean((weights * len(uploads) - 1) ** 2)))} if weights.any() else {}

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize, one_hot
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from learners.encoders import channels_last
-from learners.engines.side_by_side import side_by_side
+from learners.engines.side_by_side import run_in_threads
 from vnetsim.learning.device import cores
 from vnetsim.learning.global_generators import GlobalGenerators
 
@@ -56,26 +56,25 @@ def forward_all(
     workers = min(cores(), len(parts)) if on_cpu else 1
 
     @torch.inference_mode()  # of the thread that calls
-    def one(part: Tensor) -> Tensor:
-        """Return the outputs for one part of the images."""
+    def compute(part: Tensor) -> Tensor:
+        """Return the outputs for a part of the images, or of ``rows`` if they are given."""
         return forward(as_floats(part if rows is None else images[part], scale))
 
     if workers == 1:
-        return torch.cat([one(part) for part in parts])
-    calls, before = [partial(one, part) for part in parts], GlobalGenerators()
-    found = side_by_side(calls, workers)
+        return torch.cat([compute(part) for part in parts])
+    calls, before = [partial(compute, part) for part in parts], GlobalGenerators()
+    found = run_in_threads(calls, workers)
     if before.moved:
         before.restore()
-        found = side_by_side(calls, 1)
+        found = run_in_threads(calls, 1)
     return torch.cat(found)
 
 
 @torch.no_grad()
 def estimate_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Set BatchNorm's statistics, in place, to the batches' mean statistics, as ``torch.optim.swa_utils.update_bn``.
+    """Set BatchNorm's statistics, in place, to the mean of those of the batches; leave the network in training mode.
 
-    The network is left in training mode. torch's function divides by the layers' counters, which waits for the device
-    at every layer and batch.
+    ``torch.optim.swa_utils.update_bn`` does the same, but waits for the device at every layer and batch.
     """
     layers = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
     if not layers:
@@ -133,7 +132,7 @@ def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int) -> tuple
     targets = one_hot(labels, classes).to(features.dtype)
 
     def objective(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Return the penalised loss of flat parameters and its gradient."""
+        """Return the penalised loss of flat parameters and its gradient, for SciPy."""
         parameters = torch.from_numpy(flat).to(features.device).view(width + 1, classes)
         weights = parameters[:-1]
         log_p = torch.addmm(parameters[-1], features, weights).log_softmax(dim=1)
@@ -151,10 +150,10 @@ def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int) -> tuple
 def linear_probe_accuracy(
     queries: Tensor, query_labels: Tensor, bank: Tensor, bank_labels: Tensor, *, classes: int
 ) -> float:
-    """Return the share of queries that a linear probe labels correctly.
+    """Return the share of queries (Q, D) that a linear probe, fitted to a bank of features (M, D), labels correctly.
 
-    The probe is fitted to the bank's features, each shifted and scaled to mean 0 and variance 1 over the bank, as the
-    queries are; a feature that is constant over the bank is only shifted.
+    Each feature, also of the queries, is shifted and scaled to mean 0 and variance 1 over the bank; a feature that is
+    constant over the bank is only shifted.
     """
     x = bank.double()
     mean, deviation = x.mean(dim=0), x.std(dim=0, correction=0)

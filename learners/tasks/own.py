@@ -85,10 +85,10 @@ class OwnTask(Task):
         self._test, self._test_targets = examples.test.to(self.device), examples.test_targets.to(self.device)
 
     def _check(self, examples: Examples, silos: int) -> None:
-        """Raise InputError for examples that a run cannot use; see the class."""
+        """Raise InputError without metrics, or for examples that a run of ``silos`` silos cannot use."""
 
         def refuse(what: str) -> NoReturn:
-            """Raise InputError that names the task."""
+            """Raise InputError with the task's name and ``what`` is wrong."""
             raise InputError(f"task {type(self).__name__}: {what}.")
 
         if not getattr(self, "metrics", ()):
@@ -128,7 +128,7 @@ class OwnTask(Task):
 
     @abstractmethod
     def measure(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
-        """Return ``metrics`` by name, given a model's outputs for all test images, (M, ...), and their targets."""
+        """Return values of ``metrics`` by name, given outputs and targets of all test images, both (M, ...)."""
 
     @final
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:

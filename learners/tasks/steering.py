@@ -17,16 +17,16 @@ from learners.data.partition import STRAIGHT, partition_steering
 from learners.encoders import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate
 from learners.engines.programs import State, Tensors
+from learners.tasks.description import payload_bytes
 from learners.tasks.evaluation import PASS, as_floats, estimate_statistics, forward_all
 from learners.tasks.settings import TrainingSettings
-from learners.tasks.task import Task, payload_bytes, spread, training_loss
+from learners.tasks.task import Task, spread, training_loss
 from vnetsim.errors.bounds import TRAINS, Images, Within
 from vnetsim.learning import Description, LearnerContext, Series
 
 STATISTICS_FRAMES = 256
 """Training frames on which BatchNorm statistics are estimated for evaluation."""
 LARGEST = torch.finfo(torch.float32).max
-
 
 LOSS = training_loss("Squared error of the steering angle")
 RMSE = Series(
@@ -157,7 +157,7 @@ class SteeringTask(Task):
         self._constant = {f"{name}_constant": value for name, value in constant.items()}
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:
-        """Return ``kept``, whether dropout leaves each feature of a frame, shape (B, width); empty without dropout."""
+        """Return ``kept``, whether dropout leaves each feature, bool, shape (count, width); empty without dropout."""
         share = self.settings.dropout
         return {"kept": torch.rand(count, self.network.width, generator=generator) >= share} if share > 0 else {}
 
@@ -171,7 +171,7 @@ class SteeringTask(Task):
         return (*super().constants(), self._angles)
 
     def dropout(self, features: Tensor, batch: Tensors) -> Tensor:
-        """Return the features with those not ``kept`` set to 0 and the others scaled by 1 / (1 - dropout)."""
+        """Return features (B, width), 0 where the batch's ``kept`` is false, and else times 1 / (1 - dropout)."""
         share = self.settings.dropout
         return features if share == 0 else features * batch["kept"] / (1 - share)
 
@@ -186,7 +186,7 @@ class SteeringTask(Task):
         return mse_loss(model.head(self.dropout(model.features(batch["images"]), batch)), batch["angles"])
 
     def series(self) -> Sequence[Series]:
-        """Return all metrics of a learner with one model at the RSU."""
+        """Return all metrics of a learner with one model at the RSU, in the order of the report."""
         return GLOBAL_SERIES
 
     def learning_rate(self, passed: float) -> float:
@@ -200,7 +200,7 @@ class SteeringTask(Task):
         return Adam(parameters, learning_rate=rate, weight_decay=self.settings.weight_decay, state=state)
 
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:
-        """Return the part of an optimizer's state that a silo keeps; empty unless ``adam-kept``."""
+        """Return the optimizer's state, which a silo keeps, if ``optimizer`` is ``adam-kept``; otherwise nothing."""
         return dict(optimizer) if self.settings.optimizer == "adam-kept" else {}
 
     @torch.inference_mode()
@@ -243,7 +243,7 @@ class SteeringTask(Task):
 
 
 def _errors(error: Tensor) -> dict[str, float]:
-    """Return ``rmse`` and ``mae`` over all test frames; a frame's NaN or infinite error is float32's largest."""
+    """Return ``rmse`` and ``mae`` of errors (N,); NaN and infinite errors count as the largest float32."""
     error = error.to(torch.float64).nan_to_num(nan=LARGEST, posinf=LARGEST, neginf=-LARGEST)
     square, modulus = torch.stack([error.square().mean(), error.abs().mean()]).tolist()
     return {"rmse": math.sqrt(square), "mae": modulus}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
@@ -23,13 +22,12 @@ from learners.encoders import channels_last, forward_flop
 from learners.encoders.precision import set_precision
 from learners.engines.compiled import COMPILED, compile_call, require_compiler
 from learners.engines.optimizers import Optimizer, Rate, Sgd
-from learners.engines.programs import Engine, LocalTraining, Loss, Program, State, Tensors, copy_state
-from learners.engines.recorded import RecordedEngine
+from learners.engines.programs import Engine, LocalTraining, Loss, Program, State, Tensors, copy_state, identify_step
 from learners.engines.side_by_side import create_engine
 from learners.engines.silo_images import SiloImages
 from learners.mathematics.weights import Weights
+from learners.tasks.description import blur_for_page, describe_in_words, image_sources
 from learners.tasks.settings import TrainingSettings
-from learners.tasks.sights import blurred, path_frames, sights
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
@@ -48,13 +46,11 @@ LEARNING_RATE = Series(
 
 
 def training_loss(caption: str) -> Series:
-    """Return the series ``loss``, whose caption is ``caption``, the loss in words, and over what it is a mean."""
+    """Return the series ``loss``; its caption begins with ``caption``, which loss it is, in words."""
     whole = f"{caption}, mean over the aggregated vehicles and their local steps."
     return Series(name="loss", label="Training loss", caption=whole)
 
 
-OURS = ("learners", "torch")
-"""Packages whose classes do not change what they compute while a process runs."""
 StepLoss = Callable[[nn.Module, Tensors, Tensors], Tensor | tuple[Tensor, Tensor]]
 """The loss of a local step. Arguments: the network in its present state, the batch, and the state that the local
 training started from, both as tensors by name. Returns a tensor of shape (), or two: the one that the step descends,
@@ -131,18 +127,18 @@ class Task(ABC):
         self.engine: Engine = create_engine(settings.engine, self.device)
 
     def _own_kernels_px(self, speeds_mps: Tensor) -> Tensor:
-        """Return each image's blur (px) by the speed at which it was taken, 0 up to the threshold."""
+        """Return the blur (px) of images by the speed of each (m/s), both (N,); 0 up to ``blur.threshold_kmh``."""
         given = self._context.experiment
         lengths_px = given.camera.kernel_px(1.0, self.image_shape[2]) * speeds_mps
         return torch.where(speeds_mps > given.blur.threshold_kmh / 3.6, lengths_px, 0.0)
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Return images in [0, 1], shape (N, C, H, W), minus ``mean`` and divided by ``std`` of their channels."""
+        """Return images in [0, 1], shape (N, C, H, W), minus ``mean`` and divided by ``std`` of each channel."""
         mean, std = self._scale
         return (images - mean) / std
 
     def initial_state(self) -> State:
-        """Return a copy of the network's state (before training: theta^0), on the CPU if ``models_on_host``."""
+        """Return a copy of the network's present state, on the CPU if ``models_on_host``; theta^0 before training."""
         copied = copy_state(self.network.state_dict())
         return to_device(copied, torch.device("cpu")) if self.models_on_host else copied
 
@@ -156,12 +152,13 @@ class Task(ABC):
         steps: int,
         earlier: Sequence[tuple[int, float]] = (),
         until_s: float = math.inf,
+        flips_labels: bool = False,
     ) -> LocalTraining:
-        """Return a training on a silo's images with the motion blur of a vehicle of this speed (m/s).
+        """Return a training on a silo's images with the motion blur of a vehicle's speed (m/s).
 
-        Images with speeds of their own are blurred by those instead. Up to ``blur.threshold_kmh`` nothing is blurred.
-        ``earlier`` are further silos whose images the vehicle has, with their shares of its data. If the set says when
-        images were taken, the vehicle has those taken until ``until_s`` (s), but at least a batch.
+        Images with speeds of their own are blurred by their own instead. Up to ``blur.threshold_kmh`` nothing is
+        blurred. ``earlier`` are pairs: another silo whose images the vehicle has, and their share of its data. If the
+        set says when images were taken, the vehicle has those taken until ``until_s`` (s), but at least a batch.
         """
         given = self._context.experiment
         blurs = speed_mps > given.blur.threshold_kmh / 3.6
@@ -174,11 +171,13 @@ class Task(ABC):
             steps=steps,
             earlier=tuple(earlier),
             until_s=until_s,
+            flips_labels=flips_labels,
         )
 
     def local_training_of(self, participant: Participant) -> LocalTraining:
-        """Return a participant's local training: its silo, blur, step size, seed, and number of steps."""
-        training = self.local_training(
+        """Return a participant's local training: silo, blur, step size, seed, steps, and whether it flips labels."""
+        hostile = self._context.experiment.hostile
+        return self.local_training(
             participant.silo,
             speed_mps=participant.speed_mps,
             learning_rate=self.learning_rate(participant.passed),
@@ -186,19 +185,17 @@ class Task(ABC):
             steps=participant.steps_of(self.settings.steps),
             earlier=participant.earlier,
             until_s=participant.start_s + participant.download_s,
+            flips_labels=self._flips_labels and is_hostile(participant.vehicle_id, hostile, self._context.streams),
         )
-        hostile = self._context.experiment.hostile
-        flips = self._flips_labels and is_hostile(participant.vehicle_id, hostile, self._context.streams)
-        return replace(training, flips_labels=flips) if flips else training
 
     def learning_rate(self, passed: float) -> float:
         """Return the step size after ``passed``, a share of the run in [0, 1]: half a cosine from ``lr`` to 0."""
         return self.settings.lr * (1 + math.cos(math.pi * passed)) / 2
 
     def round_learning_rate(self, version: int, participants: Sequence[Participant]) -> dict[str, float]:
-        """Return ``learning_rate`` of vehicles that start from the model ``version``.
+        """Return the metric ``learning_rate`` of vehicles that start from the model of round ``version``.
 
-        In a run that ends by time, this is that of the participant that started last; empty without participants.
+        In a run that ends by time, it is that of the participant that started last; empty without participants.
         """
         experiment = self._context.experiment
         if experiment.rounds is not None and experiment.time_s is None:
@@ -214,16 +211,16 @@ class Task(ABC):
         """Return a batch, given images in [0, 1], blurred, shape (B, C, H, W), and all random draws of the step."""
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:  # noqa: ARG002 - for tasks
-        """Return a step's random draws beyond the choice of its ``count`` images, on the CPU, by name; here none.
+        """Return a step's random draws for ``count`` images, on the CPU, by name, besides which images; here none.
 
         After ``finish_draws`` each has a row per image.
         """
         return {}
 
     def finish_draws(self, drawn: Sequence[Tensors]) -> Sequence[Tensors]:
-        """Return what ``prepare`` needs for each of several steps, in order; here ``drawn``, the results of ``draw``.
+        """Return the draws that ``prepare`` is given in each of several steps; here ``drawn``, what ``draw`` returned.
 
-        A task that draws much can compute here for all steps at once, with ``draw`` returning plain random numbers.
+        A task that draws much lets ``draw`` return plain random numbers and transforms those of all steps here.
         """
         return drawn
 
@@ -253,7 +250,7 @@ class Task(ABC):
         network = network or self.network
 
         def draw(training: LocalTraining, generator: torch.Generator) -> Iterator[Tensors]:
-            """Yield the random draws of each step: the images, their blur, and the task's own."""
+            """Yield the random draws of each step, on the CPU: rows, blur lengths, flips of labels, the task's own."""
             images = self.silos.draw(training, self.settings.batch, generator)
             steps = ((one, self.draw(len(one["rows"]), generator)) for one in images)
             while block := list(islice(steps, max(1, DRAWN_AT_ONCE // self.settings.batch))):
@@ -262,12 +259,11 @@ class Task(ABC):
                     flipped = {"flipped": torch.full((count,), training.flips_labels)} if self._flips_labels else {}
                     yield {**one, **flipped, **own}
 
-        def compute(drawn: Tensors) -> Tensors:
-            """Return the task's batch, images in the memory layout of the networks."""
+        def compute_batch(drawn: Tensors) -> Tensors:
             batch = self.prepare(self.silos.images(drawn), drawn)
             return {name: channels_last(tensor) if tensor.ndim == 4 else tensor for name, tensor in batch.items()}
 
-        loss, prepare = (compile_call(step), compile_call(compute)) if self._compiles else (step, compute)
+        loss, prepare = (compile_call(step), compile_call(compute_batch)) if self._compiles else (step, compute_batch)
         return Program(
             network=network,
             count=self.batch_size,
@@ -275,7 +271,7 @@ class Task(ABC):
             prepare=lambda drawn: prepare(to_device(drawn, self.device)),
             loss=loss,
             optimizer=optimizer or self.optimizer,
-            value=self._value(step, network) if shipped else None,
+            value=identify_step(step, network, self) if shipped else None,
             constants=self.constants(),
         )
 
@@ -283,26 +279,13 @@ class Task(ABC):
         """Return the tensors that ``prepare`` and ``loss`` read besides their arguments."""
         return (self.silos.pool, *self._scale)
 
-    def _value(self, step: Loss, network: nn.Module) -> object:
-        """Return ``Program.value`` of a shipped step; None with a user's class or buffers outside the state."""
-        owner = getattr(step, "__self__", self)
-        kinds = [type(one) for one in (self, owner, *network.modules())]
-        tensors = network.state_dict(keep_vars=True)
-        ours = all(one.__module__.partition(".")[0] in OURS for one in (step, *kinds))
-        # buffers that are not in the state would be those of another run
-        if not ours or len(tensors) < len([*network.parameters(), *network.buffers()]):
-            return None
-        layout = [(name, one.dtype, one.shape, one.stride(), one.requires_grad) for name, one in tensors.items()]
-        settings = self.settings, getattr(owner, "_settings", None)
-        return kinds, settings, getattr(step, "__code__", step), str(network), layout
-
     @abstractmethod
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:
         """Return the loss of a local step; see ``StepLoss``."""
 
     @abstractmethod
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
-        """Return metrics of a model; ``final`` asks for the expensive ones as well."""
+        """Return metrics of a model by name; ``final``, at the end of a run, asks for the expensive ones as well."""
 
     @abstractmethod
     def series(self) -> Sequence[Series]:
@@ -318,11 +301,11 @@ class Task(ABC):
         return 1
 
     def upload_figures(self, uploads: Sequence[tuple[State, int]]) -> list[Mapping[str, float]]:
-        """Return metrics of each finite upload by itself, in order, given state and silo of each; here none."""
+        """Return metrics of each upload by itself, in order, given its finite state and its silo; here none."""
         return [{} for _ in uploads]
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
-        """Return further metrics of a round, given ``upload_figures`` of its finite updates, 1 or more; here none."""
+        """Return further metrics of a round, given ``upload_figures`` and weight of each of 1 or more; here none."""
         return {}
 
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:  # noqa: ARG002 - for tasks
@@ -349,54 +332,26 @@ class Task(ABC):
             labels: class of each training image, shape (N,); None without classes.
             own_statistics: see ``vnetsim.learning.Network``.
         """
-        sizes, picture = self.silos.sizes, self.picture
-        data = self._data
-        nobodys = len(self._data.train) - sum(sizes)
-        of_all = {
-            "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per {picture} (convolutions and linear layers)",
-            "Model": f"{payload_bytes(self.sent(self.network.state_dict())) / 1e6:.4g} MB each way",
-            f"{picture.capitalize()}s per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all"
-            + f"; {nobodys} more are in no silo" * (nobodys > 0),
-            f"First {picture}s": self._describe_growth(picture),
-            f"Test {picture}s": f"{len(self._data.test)}, held by no vehicle",
-            **getattr(self._data, "facts", {}),  # a set of a task of one's own has none
-            "Engine": self.engine.remark if isinstance(self.engine, RecordedEngine) else "",
-        }
+        data, without_classes = self._data, np.zeros((len(self.silos.sizes), 0), dtype=np.int64)
+        frames, sights = image_sources(data, self._own_kernels_px)
+        has_partition = isinstance(data, ImageSet) and NOT_READ not in data.facts
         return Description(
             encoder=encoder,
             parameters=sum(one.numel() for one in self.network.parameters() if one.requires_grad),
             image_shape=self.image_shape,
             class_names=tuple(classes),
-            silo_label_counts=np.zeros((len(sizes), 0), dtype=np.int64)
-            if labels is None
-            else self.silos.label_counts(labels, len(classes)),
+            silo_label_counts=without_classes if labels is None else self.silos.label_counts(labels, len(classes)),
             network=Network(
                 module=self.network, returns=returns, mean=self.mean, std=self.std, own_statistics=own_statistics
             ),
-            facts={name: text for name, text in {**of_all, **facts}.items() if text},
-            partition=partial(partition_csv, data, self.silos.rows)
-            if isinstance(data, ImageSet) and NOT_READ not in data.facts
-            else None,
-            path_frames=None
-            if getattr(data, "film", None) is None
-            else partial(path_frames, data, self._own_kernels_px),
-            sights=None if getattr(data, "train_at_m", None) is None else partial(sights, data, self._own_kernels_px),
-        )
-
-    def _describe_growth(self, picture: str) -> str:
-        """Return, in words for the record, when silos have taken their first batch; empty without times of images."""
-        times_s = getattr(self._data, "train_times_s", None)
-        if times_s is None:
-            return ""
-        batch = self.settings.batch
-        ready_s = [float(times_s[rows].sort().values[:batch][-1]) for rows in self.silos.rows]
-        return (
-            f"a silo has taken its first {batch} {picture}s at {np.median(ready_s):.4g} s of the traffic (median, last "
-            f"silo at {max(ready_s):.4g} s); a vehicle that trains earlier has them nevertheless"
+            facts={title: text for title, text in {**describe_in_words(self, data), **facts}.items() if text},
+            partition=partial(partition_csv, data, self.silos.rows) if has_partition else None,
+            path_frames=frames,
+            sights=sights,
         )
 
     def batch_size(self, silo: int) -> int:
-        """Return the number of images in a step on ``silo``."""
+        """Return the number of images in a step on ``silo``: the batch, or all of a smaller silo."""
         return min(self.settings.batch, self.silos.size(silo))
 
     def images_per_training(self, silo: int) -> int:
@@ -404,22 +359,22 @@ class Task(ABC):
         return self.settings.steps * self.batch_size(silo)
 
     def training_flop(self, images: int) -> float:
-        """Return the floating-point operations of training on that many images, forward and backward."""
+        """Return the floating-point operations of training on ``images`` images, forward and backward."""
         return float(images * BACKWARD_FACTOR * self.flop)
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return ``count`` test images, evenly spread over the set, blurred with each kernel length (px).
+        """Return ``count`` test images (all if there are fewer), evenly spread, blurred with each kernel length (px).
 
-        Their shape is (len(kernels_px), count, H, W, C); ``count`` is less if there are fewer images.
+        Their shape is (len(kernels_px), count, H, W, C).
         """
         sharp = self._data.test[spread(len(self._data.test), count)]
-        return np.stack([blurred(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px])
+        return np.stack([blur_for_page(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px])
 
 
 def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.int64]]]:
-    """Return the set of images with classes that ``data.name`` names, and the rows of its training images in each silo.
+    """Return the set of images with classes that ``data.name`` names, and the rows of its training images by silo.
 
-    InputError if the set has no classes or cannot be read, or its images do not fit the silos.
+    InputError if the set has no classes or cannot be read, or its images do not suffice for the silos.
     """
     given = context.experiment
     data = load_images(
@@ -441,10 +396,5 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
 
 
 def spread(count: int, wanted: int) -> Tensor:
-    """Return ``wanted`` of ``count`` indices (all if there are fewer), evenly spread, in order."""
+    """Return ``wanted`` indices below ``count`` (all if there are fewer), evenly spread, in order, int64."""
     return torch.linspace(0, count - 1, min(wanted, count), dtype=torch.float64).round().to(torch.int64)
-
-
-def payload_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """Return the size of tensors on the radio link (bytes)."""
-    return sum(tensor.nbytes for tensor in tensors.values())

@@ -79,7 +79,7 @@ class CallingLane:
         return call
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         with fixed_shapes():
             yield
 

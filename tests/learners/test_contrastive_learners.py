@@ -19,7 +19,7 @@ from learners.engines.programs import draw_first
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
 from learners.mathematics.weights import blur_weights
-from learners.tasks.contrastive import neighbours_of
+from learners.tasks.contrastive import count_neighbours
 from vnetsim.experiment.rounds import MODELS
 from vnetsim.learning import LearnerContext, Participant
 
@@ -130,7 +130,7 @@ def test_the_bank_is_a_random_part_of_the_training_images(new: Callable[..., Any
 
 
 def test_one_in_250_of_the_bank_vote(new: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    voting = [neighbours_of(bank) for bank in (50_000, 12_500, 9_500, 2_000, 375, 96)]
+    voting = [count_neighbours(bank) for bank in (50_000, 12_500, 9_500, 2_000, 375, 96)]
     assert voting == [200, 50, 38, 8, 2, 1]
     asked = []
     monkeypatch.setattr(

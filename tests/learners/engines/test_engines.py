@@ -465,13 +465,13 @@ def test_shapes_beyond_the_most_are_not_recorded(
 def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many vehicles were trained at a time, call by call."""
     sizes: list[int] = []
-    real = side_by_side.side_by_side
+    real = side_by_side.run_in_threads
 
     def call(given: Sequence[Any], workers: int) -> Any:
         sizes.append(workers)
         return real(given, workers)
 
-    monkeypatch.setattr(side_by_side, "side_by_side", call)
+    monkeypatch.setattr(side_by_side, "run_in_threads", call)
     return sizes
 
 

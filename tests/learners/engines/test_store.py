@@ -21,7 +21,7 @@ from device_checks.training_work import context
 from learners.engines import recorded, store
 from learners.engines.programs import SequentialEngine, TrainingJob
 from learners.engines.recorded import RecordedEngine
-from learners.engines.store import RecordingStore, store_of
+from learners.engines.store import RecordingStore, get_store
 from learners.tasks.classification import ClassificationTask
 from vnetsim.random_streams import Streams
 
@@ -159,20 +159,20 @@ def lane(monkeypatch):
     """The only lane of the shared store of the CPU."""
     monkeypatch.setattr(store, "_STORES", {})
     found = CallingLane()
-    store_of(torch.device("cpu")).lane(0, lambda: found)
+    get_store(torch.device("cpu")).lane(0, lambda: found)
     return found
 
 
 def test_a_store_without_room_is_replaced(lane):
     cpu = torch.device("cpu")
-    first = store_of(cpu)
-    assert store_of(cpu) is first
+    first = get_store(cpu)
+    assert get_store(cpu) is first
     lane.free_bytes = lambda: 2**39
-    second = store_of(cpu)
+    second = get_store(cpu)
     assert second is not first
     second.lane(0, lambda: lane)
     lane.usable = False
-    assert store_of(cpu) is not second
+    assert get_store(cpu) is not second
 
 
 def test_memory_of_other_runs_is_freed_where_it_is_short(made):
