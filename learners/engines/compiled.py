@@ -41,8 +41,7 @@ def require_compiler(device: torch.device) -> None:
 def compile_call(call: Callable[Given, Result]) -> Callable[Given, Result]:
     """Return a function with the results of ``call`` up to rounding, compiled for each shape of its tensors.
 
-    The function compiles when it is called, and raises RunError if torch cannot compile ``call``. The limit of
-    compilations of the whole process rises to MOST_COMPILED.
+    When called, it raises RunError if torch cannot compile. The process's limit of compilations rises to MOST_COMPILED.
     """
     from torch import _dynamo as dynamo  # noqa: PLC0415 - takes seconds to import
 

@@ -10,23 +10,18 @@ import torch
 
 
 class Lane:
-    """A stream of a CUDA device, in which recordings are replayed one after the other, and their memory.
+    """A stream of a CUDA device, in which recordings are replayed one after the other, and their memory."""
 
-    Attributes:
-        usable: whether more can be recorded; false after a recording that failed.
-    """
+    usable = True
+    """Whether more can be recorded; false after a recording that failed."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
-        self.usable = True
 
     def record(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function three times, and return a function that repeats its operations on the same tensors.
-
-        The operations are a CUDA graph. RuntimeError if the function waits for the device.
-        """
+        """Call a function thrice and return the replay of its CUDA graph; RuntimeError if it waits for the device."""
         with self.activate():
             call()  # libraries allocate in the first call
             torch.cuda.synchronize(self._device)

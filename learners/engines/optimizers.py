@@ -41,10 +41,7 @@ class Optimizer(Protocol):
 
 
 class Sgd:
-    """Stochastic gradient descent with momentum and weight decay, the update rule of ``torch.optim.SGD``.
-
-    Its velocity is dropped after the local training.
-    """
+    """Stochastic gradient descent with momentum and weight decay, the update rule of ``torch.optim.SGD``."""
 
     def __init__(
         self, parameters: Mapping[str, Tensor], *, learning_rate: Rate, momentum: float, weight_decay: float
@@ -58,7 +55,7 @@ class Sgd:
     @torch.no_grad()
     def step(self) -> None:
         """Apply the gradients and clear them; parameters without one stay."""
-        stepped = _with_gradients(self._parameters)
+        stepped = {name: one for name, one in self._parameters.items() if one.grad is not None}
         if not stepped:
             return
         gradients = _decayed_gradients(stepped, self._weight_decay)
@@ -87,12 +84,7 @@ class Adam:
     """
 
     def __init__(
-        self,
-        parameters: Mapping[str, Tensor],
-        *,
-        learning_rate: Rate,
-        weight_decay: float,
-        state: Mapping[str, Tensor],
+        self, parameters: Mapping[str, Tensor], *, learning_rate: Rate, weight_decay: float, state: Mapping[str, Tensor]
     ) -> None:
         self._parameters = dict(parameters)
         self._learning_rate = learning_rate
@@ -116,7 +108,7 @@ class Adam:
         self._steps.add_(1)
         steps = self._steps.to(torch.float64)  # powers of the betas near 1 keep their digits
         size, root = 1 / (1 - BETA_MEAN**steps), (1 - BETA_SQUARE**steps).sqrt()
-        stepped = _with_gradients(self._parameters)
+        stepped = {name: one for name, one in self._parameters.items() if one.grad is not None}
         if not stepped:
             return
         gradients = list(_decayed_gradients(stepped, self._weight_decay).values())
@@ -173,11 +165,6 @@ class CombinedOptimizer:
         """Let each optimizer continue from the part of ``state`` under its prefix."""
         for prefix, optimizer in self._optimizers.items():
             optimizer.restart({n.removeprefix(prefix): one for n, one in state.items() if n.startswith(prefix)})
-
-
-def _with_gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parameters that have a gradient."""
-    return {name: parameter for name, parameter in parameters.items() if parameter.grad is not None}
 
 
 def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) -> dict[str, Tensor]:

@@ -1,11 +1,9 @@
 """Local training of the vehicles of a round: its description, and the engine that trains one vehicle after the other.
 
-A method describes its local training once, as a ``Program``: random draws, batches, loss and optimizer of one vehicle.
-An engine runs the jobs of a round with the same result: one by one here (the reference), side by side on the cores of a
-CPU (``side_by_side``), or by replaying recorded steps on a GPU (``recorded``).
-
-The result of a local training depends only on its start tensors, its silo and its seed. ``train_alone`` ensures this
-also for networks that draw from the global generators, as dropout does.
+A method describes its local training once, as a ``Program``. An engine runs the jobs of a round with the same result:
+one by one here (the reference), side by side on the cores of a CPU (``side_by_side``), or by replaying recorded steps
+on a GPU (``recorded``). The result of a local training depends only on its start tensors, its silo and its seed;
+``train_alone`` ensures this also for networks that draw from the global generators, as dropout does.
 """
 
 from __future__ import annotations
@@ -155,25 +153,18 @@ def summarise(results: Sequence[Trained]) -> list[Trained]:
 
 def to_host(results: Sequence[Trained]) -> list[Trained]:
     """Return the results, in order, with both states in this machine's memory; wait for the device once for all."""
-    parts = ("state", "optimizer")
-    named = {f"{i}.{part}.": getattr(one, part) for i, one in enumerate(results) for part in parts}
-    every = {prefix + name: tensor for prefix, tensors in named.items() for name, tensor in tensors.items()}
+    states = [state for one in results for state in (one.state, one.optimizer)]
+    every = {f"{i}.{name}": tensor for i, state in enumerate(states) for name, tensor in state.items()}
     here = iter(to_device(every, torch.device("cpu")).values())
-    moved = {prefix: dict(zip(tensors, here, strict=False)) for prefix, tensors in named.items()}
-    return [
-        replace(one, state=moved[f"{i}.state."], optimizer=moved[f"{i}.optimizer."]) for i, one in enumerate(results)
-    ]
+    moved = iter([dict(zip(state, here, strict=False)) for state in states])
+    return [replace(one, state=next(moved), optimizer=next(moved)) for one in results]
 
 
 class Engine(Protocol):
     """Runs the local training of a round."""
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; each depends on its job only.
-
-        Raises:
-            RunError: memory does not suffice for a single local training.
-        """
+        """Return results in the order of the jobs, each independent of others; RunError if one job has no memory."""
         ...
 
 
@@ -213,10 +204,7 @@ def run_if_memory_suffices(
 
 
 def train_alone(job: TrainingJob, network: nn.Module) -> Trained:
-    """Return the result of ``train_one`` with the global generators seeded by the job; restore them afterwards.
-
-    No other thread may draw from the global generators meanwhile.
-    """
+    """Return ``train_one``'s result with the global generators seeded meanwhile; no other thread may use them."""
     with seeded(job.training.seed ^ OF_NETWORKS, device_of(network)):
         return train_one(job, network)
 

@@ -1,14 +1,12 @@
 """Training by steps that are recorded once and replayed, for a GPU that is faster than its kernels can be launched.
 
-A step, from its random draws to the optimizer, launches the same kernels for every vehicle of a program. So it is
-recorded once, on tensors that keep their place in memory, as a CUDA graph. A local training then copies its tensors
-there, replays the step, each time with other draws, and copies the result out. The kernels are those of
-``SequentialEngine``, and so are the bits.
+A step launches the same kernels for every vehicle of a program. So it is recorded once, as a CUDA graph, on tensors
+that keep their place in memory. A local training copies its tensors there, replays the step, each time with other
+draws, and copies the result out. The kernels are those of ``SequentialEngine``, and so are the bits.
 
-A recording needs steps that read no value of a tensor and whose shapes do not depend on one. A program that does not
-keep to that is trained one vehicle after the other, with a warning. Whether a recording computes what the step does is
-compared when a program begins to use it, and in later calls again: a step that depends on more than its arguments shows
-there. Runs of one process share recordings; see ``store``.
+A recording needs steps that read no value of a tensor and whose shapes do not depend on one. Other programs are trained
+one vehicle after the other, with a warning. A recording is compared with the step itself when a program begins to use
+it, and in later calls again, to find steps that depend on more than their arguments. See also ``store``.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -174,9 +173,8 @@ class Recording:
 class RecordedEngine:
     """Trains vehicles by replaying recorded steps, several vehicles at a time in lanes; see the module.
 
-    ``make_lane`` makes a lane of the device. ``lanes`` is the number of vehicles at a time; if it is None, as many as a
-    measurement shows to be fast for a program, and memory allows. Recordings in ``store`` are used again; if it is
-    None, those of this engine alone.
+    ``lanes`` is the number of vehicles at a time; None: as many as a measurement shows to be fast for a program, and
+    memory allows. Recordings in ``store`` are used again; None: those of this engine alone.
     """
 
     def __init__(
@@ -199,44 +197,40 @@ class RecordedEngine:
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results in the order of the jobs; see ``Engine``."""
         with self._store.lock:
-            return self._train(jobs)
-
-    def _train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; call only with the store's lock held."""
-        self._calls += 1
-        compares = self._calls <= COMPARED_CALLS or self._calls % COMPARED_AGAIN == 0
-        for lane in self._store.lanes:
-            lane.wait_for_others()
-        results: dict[int, Trained] = {}
-        alike = Counter(_batch_key(job) for job in jobs)
-        seen: Counter[object] = Counter()
-        for i, job in enumerate(jobs):
-            if job.program in self._refused:
-                continue
-            # in this thread, while the device computes: threads would wait for each other at Python's lock
-            draws = run_if_memory_suffices(draw_all_steps, job)
-            if draws is None:
-                self._refuse(job.program, "random draws whose shapes change, or that do not fit into memory")
-                continue
-            key = job.program, *(_shapes(part) for part in (draws.like, job.given, job.optimizer))
-            if key not in self._replicas:
-                self._record(key, job, draws)
-            elif compares and not seen[key]:
-                self._compare(key, job, draws)
-            replicas = self._replicas.get(key)
-            if replicas:
-                if not seen[key]:
-                    self._add_lanes(replicas, job, draws, wanted=alike[_batch_key(job)])
-                recordings = replicas.recordings
-                trained = run_if_memory_suffices(recordings[seen[key] % len(recordings)].train, job, draws)
-                results |= {} if trained is None else {i: trained}
-            seen[key] += 1
-        for lane in self._store.lanes:
-            lane.let_others_wait()
-        results = dict(zip(results, summarise(list(results.values())), strict=True))
-        left = [i for i in range(len(jobs)) if i not in results]
-        results |= zip(left, self._train_alone([jobs[i] for i in left]), strict=True)
-        return [results[i] for i in range(len(jobs))]
+            self._calls += 1
+            compares = self._calls <= COMPARED_CALLS or self._calls % COMPARED_AGAIN == 0
+            for lane in self._store.lanes:
+                lane.wait_for_others()
+            results: dict[int, Trained] = {}
+            alike = Counter(_batch_key(job) for job in jobs)
+            seen: Counter[object] = Counter()
+            for i, job in enumerate(jobs):
+                if job.program in self._refused:
+                    continue
+                # in this thread, while the device computes: threads would wait for each other at Python's lock
+                draws = run_if_memory_suffices(draw_all_steps, job)
+                if draws is None:
+                    self._refuse(job.program, "random draws whose shapes change, or that do not fit into memory")
+                    continue
+                key = job.program, *(_shapes(part) for part in (draws.like, job.given, job.optimizer))
+                if key not in self._replicas:
+                    self._record(key, job, draws)
+                elif compares and not seen[key]:
+                    self._compare(key, job, draws)
+                replicas = self._replicas.get(key)
+                if replicas:
+                    if not seen[key]:
+                        self._add_lanes(replicas, job, draws, wanted=alike[_batch_key(job)])
+                    recordings = replicas.recordings
+                    trained = run_if_memory_suffices(recordings[seen[key] % len(recordings)].train, job, draws)
+                    results |= {} if trained is None else {i: trained}
+                seen[key] += 1
+            for lane in self._store.lanes:
+                lane.let_others_wait()
+            results = dict(zip(results, summarise(list(results.values())), strict=True))
+            left = [i for i in range(len(jobs)) if i not in results]
+            results |= zip(left, self._train_alone([jobs[i] for i in left]), strict=True)
+            return [results[i] for i in range(len(jobs))]
 
     def _train_alone(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return results of plain training, in order; without memory for it, drop others' recordings and try again."""
@@ -293,21 +287,17 @@ class RecordedEngine:
         recordings, most = replicas.recordings, min(wanted, self._lanes_given or MOST_LANES)
         before_s = math.nan
         while not replicas.enough and len(recordings) < most:
-            free = self._lane(0).free_bytes()
-            try:
+            free, faster = self._lane(0).free_bytes(), False
+            with suppress(RuntimeError):  # where memory is short, not only errors that say so
                 if math.isnan(before_s) and not self._lanes_given:
                     before_s = _seconds_a_vehicle(recordings, job, draws)
                 places = range(len(recordings), min(2 * len(recordings), most))
                 both = [*recordings, *(Recording(job, draws, self._lane(i)) for i in places)]
                 taken_s = before_s if self._lanes_given else _seconds_a_vehicle(both, job, draws)
-            except RuntimeError:  # where memory is short, not only by errors that say so
-                replicas.enough = True
-                return
-            faster = bool(self._lanes_given) or taken_s < GAIN * before_s
-            if not faster or 2 * (free - self._lane(0).free_bytes()) > free:
-                replicas.enough = True
-                return
-            recordings[:], before_s = both, taken_s
+                faster = bool(self._lanes_given) or taken_s < GAIN * before_s
+            replicas.enough = not faster or 2 * (free - self._lane(0).free_bytes()) > free
+            if not replicas.enough:
+                recordings[:], before_s = both, taken_s
 
     def _compare(self, key: object, job: TrainingJob, draws: Draws) -> None:
         """Compare a recording of ``key`` with a job's first step; if they differ, drop all and refuse the program."""

@@ -1,8 +1,7 @@
 """Training of several vehicles at a time on a CPU, each on one core: small convolutions gain little from a second core.
 
-A vehicle's result does not depend on the number of cores, nor on who else is trained or how many fit into memory.
-Threads share the global generators, so vehicles whose network draws from them are trained one after the other, each
-from its seed.
+A vehicle's result depends neither on the number of cores nor on the other vehicles. Threads share the global
+generators, so vehicles whose network draws from them are trained one after the other, each from its seed.
 """
 
 from __future__ import annotations
@@ -67,10 +66,7 @@ def create_engine(name: str, device: torch.device) -> Engine:
 
 
 def run_in_threads(calls: Sequence[Callable[[], Result]], workers: int) -> list[Result]:
-    """Return the results of calls, in order, from ``workers`` threads of one core each.
-
-    If a call raises, calls that have not begun are cancelled, and its error is raised once the others have ended.
-    """
+    """Return the results of calls, in order, by threads of one core each; if one raises, cancel the rest and raise."""
     threads = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as executor:
@@ -109,9 +105,8 @@ class Copies:
 class SideBySideEngine:
     """Trains as many vehicles at a time as cores and memory allow, each on one core.
 
-    ``workers`` are the most vehicles at a time, by default ``cores()``. A vehicle whose step takes ``large_step_bytes``
-    or more has all cores to itself; by default these are ``LARGE_STEP_BYTES`` if torch computes with several threads,
-    and otherwise no limit.
+    ``workers`` is the most vehicles at a time, by default ``cores()``. A vehicle whose step takes ``large_step_bytes``
+    or more has all cores to itself; by default ``LARGE_STEP_BYTES``, or no limit if torch computes with one thread.
     """
 
     def __init__(self, *, workers: int | None = None, large_step_bytes: int | None = None) -> None:
@@ -175,8 +170,7 @@ class SideBySideEngine:
 def step_bytes(job: TrainingJob, network: nn.Module) -> int:
     """Return about how many bytes a step takes: four times the parameters, and what it keeps for its backward pass.
 
-    The bytes kept for the backward pass are measured with up to four images and extrapolated. The state of ``network``
-    is overwritten.
+    What it keeps is measured with up to four images and extrapolated. The state of ``network`` is overwritten.
     """
     network.load_state_dict(job.base)
     network.train()

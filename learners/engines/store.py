@@ -1,7 +1,4 @@
-"""Recordings that the runs of one process share: cells of a study with the same step need not record it again.
-
-A recording is found again by value: by what its step depends on, and by the tensors that it reads besides a job's own.
-"""
+"""Recordings that the runs of one process share: cells of a study with the same step need not record it again."""
 
 from __future__ import annotations
 

@@ -120,10 +120,7 @@ class ClassificationTask(Task):
         return (*super().constants(), self._labels)
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
-        """Return the cross-entropy over the labels of all silos, mean over the images, shape ().
-
-        Uses the batch's ``outputs`` if a method has already computed the logits; ``base`` is not used.
-        """
+        """Return the mean cross-entropy over the labels of all silos, shape (), of the batch's ``outputs`` if given."""
         return cross_entropy(batch["outputs"] if "outputs" in batch else model(batch["images"]), batch["labels"])
 
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time

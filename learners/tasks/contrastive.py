@@ -164,17 +164,11 @@ class ContrastiveTask(Task):
         numbers, size = torch.stack([one["numbers"] for one in drawn]), self.image_shape[1:]
         count = numbers.shape[1] // (NUMBERS_ONE + NUMBERS_TWO)
         one, two = torch.split(numbers, [NUMBERS_ONE * count, NUMBERS_TWO * count], dim=1)
-        views = {
-            **add_prefix(FIRST, first_view_draws(one, size)),
-            **add_prefix(SECOND, second_view_draws(two, size)),
-        }
+        views = add_prefix(FIRST, first_view_draws(one, size)) | add_prefix(SECOND, second_view_draws(two, size))
         return [dict(zip(views, step, strict=True)) for step in zip(*views.values(), strict=True)]
 
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
-        """Return the views ``first`` and ``second``, normalised, shape (B, C, H, W).
-
-        With ``learning.negatives = "plain"`` also ``plain``, the normalised images without augmentation.
-        """
+        """Return normalised views ``first`` and ``second``, (B, C, H, W); for plain negatives also images ``plain``."""
         views = {
             "first": apply_view(images, remove_prefix(FIRST, drawn), *self._scale),
             "second": apply_view(images, remove_prefix(SECOND, drawn), *self._scale),
@@ -190,10 +184,7 @@ class ContrastiveTask(Task):
 
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
-        """Return ``knn_accuracy``, and ``linear_accuracy`` if the setting ``linear_probe`` asks for it now.
-
-        If ``batchnorm`` is ``local``, BatchNorm's statistics are those of the bank.
-        """
+        """Return ``knn_accuracy``, and ``linear_accuracy`` if the setting ``linear_probe`` asks for it now."""
         self.network.load_state_dict(state)
         if self.settings.batchnorm == "local":
             batches = (self.silos.pool[rows] for rows in torch.split(self._bank, PASS))
@@ -230,10 +221,7 @@ class ContrastiveTask(Task):
         )
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
-        """Return FLSimCo's dual-temperature loss of two views, shape (); ``base`` is not used.
-
-        Negatives are the ``plain`` images if the batch has them, otherwise the other view's.
-        """
+        """Return FLSimCo's dual-temperature loss, shape (); negatives are ``plain`` if the batch has it, else views."""
         assert isinstance(self.settings, ContrastiveSettings)
         return dual_temperature_loss(
             model(batch["first"]),

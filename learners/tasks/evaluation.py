@@ -44,12 +44,10 @@ def forward_all(
 ) -> Tensor:
     """Return the outputs of ``forward`` for uint8 images (N, C, H, W), shape (N, ...).
 
-    On a CPU passes run side by side, each on one core, as training does: two cores on one pass of small convolutions
-    spend a third of their time waiting for each other.
-
     ``forward`` takes the images of ``as_floats`` with ``scale`` and changes nothing, like a network in evaluation mode.
-    If it draws from the global generators, the passes run in order. ``rows`` selects images and their order.
+    On a CPU, passes run in threads, in order only if it draws from the global generators. ``rows`` selects images.
     """
+    # one core each: two cores on one pass of small convolutions wait for each other a third of their time
     on_cpu = images.device.type == "cpu"
     size = PASS if on_cpu else max(PASS, DEVICE_PASS_PIXELS // images[0, 0].numel())
     parts = torch.split(images if rows is None else rows, size)
@@ -72,10 +70,8 @@ def forward_all(
 
 @torch.no_grad()
 def estimate_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Set BatchNorm's statistics, in place, to the mean of those of the batches; leave the network in training mode.
-
-    ``torch.optim.swa_utils.update_bn`` does the same, but waits for the device at every layer and batch.
-    """
+    """Set BatchNorm's statistics, in place, to the mean of those of the batches; leave the network in training mode."""
+    # torch.optim.swa_utils.update_bn does the same, but waits for the device at every layer and batch
     layers = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
     if not layers:
         return

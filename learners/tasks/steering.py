@@ -20,7 +20,7 @@ from learners.engines.programs import State, Tensors
 from learners.tasks.description import payload_bytes
 from learners.tasks.evaluation import PASS, as_floats, estimate_statistics, forward_all
 from learners.tasks.settings import TrainingSettings
-from learners.tasks.task import Task, spread, training_loss
+from learners.tasks.task import Task, data_sources, spread, training_loss
 from vnetsim.errors.bounds import TRAINS, Images, Within
 from vnetsim.learning import Description, LearnerContext, Series
 
@@ -134,13 +134,7 @@ class SteeringTask(Task):
 
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
         given = context.experiment
-        data = load_steering(
-            given.data,
-            streams=context.streams.child("data"),
-            settings=context.data_set,
-            pictures=context.pictures,
-            traffic=context.traffic,
-        )
+        data = load_steering(given.data, **data_sources(context))
         indices = partition_steering(
             data, silos=given.silos.count, settings=given.data, generator=context.streams.generator("silos")
         )

@@ -377,13 +377,7 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
     InputError if the set has no classes or cannot be read, or its images do not suffice for the silos.
     """
     given = context.experiment
-    data = load_images(
-        given.data,
-        streams=context.streams.child("data"),
-        settings=context.data_set,
-        pictures=context.pictures,
-        traffic=context.traffic,
-    )
+    data = load_images(given.data, **data_sources(context))
     indices = divide_among_silos(
         data,
         silos=given.silos.count,
@@ -393,6 +387,12 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
         generator=context.streams.generator("silos"),
     )
     return data, indices
+
+
+def data_sources(context: LearnerContext) -> dict[str, Any]:
+    """Return the arguments of ``load_images`` and ``load_steering`` besides the settings ``data``."""
+    parts = {"settings": context.data_set, "pictures": context.pictures, "traffic": context.traffic}
+    return {"streams": context.streams.child("data"), **parts}
 
 
 def spread(count: int, wanted: int) -> Tensor:
