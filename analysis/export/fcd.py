@@ -18,9 +18,9 @@ _ON_TIME_S = 1e-6
 def export_fcd(folder: Path, to: Path) -> Path:
     """Write the positions of vehicles in coverage at every step of the traffic to ``to``, and return ``to``.
 
-    Positions outside coverage, lanes and angles are not known. Entry and exit lie between steps and are not written;
-    neither are windows that contain no step. InputError: ``folder`` is no run, is damaged, or has no steps; ``to``
-    exists, or does not end in ``.xml``. RunError: it cannot be written.
+    Positions outside coverage, lanes and angles are unknown; positions between steps are not written. InputError:
+    ``folder`` is no run, is damaged, or its traffic has no steps; ``to`` exists, or does not end in ``.xml``. RunError:
+    ``to`` cannot be written.
     """
     if to.suffix != ".xml":
         raise InputError(f"{to}: expected a file that ends in .xml.")
@@ -39,7 +39,7 @@ def export_fcd(folder: Path, to: Path) -> Path:
 
 
 def _samples(folder: Path) -> pl.DataFrame:
-    """Return vehicle, type, time, x, y and speed per vehicle and step, by time; InputError if there are no steps."""
+    """Return vehicle, type, time, x, y and speed per vehicle and step, by time; InputError if traffic has no steps."""
     run = RunDirectory(folder)
     traffic = run.manifest_record().traffic
     if not traffic.step_s:

@@ -33,12 +33,12 @@ _CITED = re.compile(r"\[@([\w-]+)\]")
 
 
 def escape_latex(text: object) -> str:
-    """Return text that LaTeX sets unchanged; letters other than Latin become their code point, [U+6F22]."""
-    return _HYPHENS.sub("-{}", "".join(map(_letter, str(text).replace("\n", " "))))
+    """Return LaTeX that prints a text; letters that are not Latin become their code point, [U+6F22]."""
+    return _HYPHENS.sub("-{}", "".join(map(_escape_letter, str(text).replace("\n", " "))))
 
 
-def _letter(letter: str) -> str:
-    """Return a character as LaTeX sets it; its code point if T1 lacks it, ? if it is unprintable."""
+def _escape_letter(letter: str) -> str:
+    """Return LaTeX that prints a character; its code point if the encoding T1 lacks it, ? if it is unprintable."""
     if letter in _COMMANDS:
         return _COMMANDS[letter]
     if letter in _LATIN:
@@ -46,14 +46,14 @@ def _letter(letter: str) -> str:
     return f"[U+{ord(letter):04X}]" if letter.isprintable() else "?"
 
 
-def with_citations(text: str) -> str:
-    """Return Markdown text as LaTeX; ``[@key]`` becomes a citation."""
+def markdown_to_latex(text: str) -> str:
+    """Return a paragraph of Markdown as LaTeX, with ``[@key]`` as a citation; other markup is printed as it is."""
     parts = _CITED.split(text.strip())  # text and keys alternate
     return "".join(rf"\cite{{{part}}}" if place % 2 else escape_latex(part) for place, part in enumerate(parts)) + "\n"
 
 
 def booktabs(table: Table, label: str) -> str:
-    """Return a table with rules of the package booktabs; title and note become the caption.
+    """Return a table in LaTeX for the package booktabs, with title and note as caption, and the label ``tab:label``.
 
     A table wider than a column spans the page, with its longest columns wrapped. A table longer than a page is split.
     """
@@ -82,7 +82,7 @@ def booktabs(table: Table, label: str) -> str:
     star = "*" if wide else ""
     made = []
     for place, part in enumerate(parts):
-        texts = [_row(row, most) for row in (table.head, *part)]
+        texts = [_format_row(row, most) for row in (table.head, *part)]
         made += [
             rf"\begin{{table{star}}}", r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
             rf"\caption{{{caption if not place else escape_latex(f'{table.title}, continued')}}}",
@@ -94,21 +94,21 @@ def booktabs(table: Table, label: str) -> str:
 
 
 def _wrap_limit(letters: Sequence[int], room: int) -> int:
-    """Return the most letters of a column so that all fit into ``room``; wider ones wrap. ``letters``: by column."""
+    """Return the width (letters) to which columns of ``letters`` letters each must be wrapped to fit into ``room``."""
     most = max(letters)
     while most > 1 and sum(min(one, most) for one in letters) > room:
         most -= 1
     return most
 
 
-def _row(row: Sequence[str], most: int) -> str:
+def _format_row(row: Sequence[str], most: int) -> str:
     """Return a table row in LaTeX; words of more than ``most`` letters may break over lines."""
-    text = " & ".join(_cell(cell, most) for cell in row)
+    text = " & ".join(_format_cell(cell, most) for cell in row)
     # the command before would read a bracket as its argument, and a star as its starred form
     return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
 
 
-def _cell(text: str, most: int) -> str:
+def _format_cell(text: str, most: int) -> str:
     """Return a cell in LaTeX; words of more than ``most`` letters may break over lines."""
     words = (
         r"\allowbreak{}".join(escape_latex(word[at : at + 8]) for at in range(0, len(word), 8))

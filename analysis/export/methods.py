@@ -29,7 +29,7 @@ Runs = Mapping[str, RunData]
 
 
 def settings_tables(runs: Runs) -> list[Table]:
-    """Return a table of the settings that all runs share, and one of others, if any, except scenario, seed and RSU."""
+    """Return a table of the settings that are equal in all runs, and one of the others, if any (not seed, scenario)."""
     settings = {label: flat(tomllib.loads(run.experiment_text)) for label, run in runs.items()}
     keys = dict.fromkeys(key for one in settings.values() for key in one)
     rows = {key: [value_words(one.get(key, "")) or "none" for one in settings.values()] for key in keys}
@@ -40,13 +40,13 @@ def settings_tables(runs: Runs) -> list[Table]:
     return [*tables, differ] if others else tables
 
 
-def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | None) -> str:
-    """Return the paragraph on traffic, learners, settings, comparison or seed; ``traffics`` were replayed."""
+def write_methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | None) -> str:
+    """Return the paragraph on methods; ``traffics`` are the recordings that the runs replay, or the run itself."""
     first = next(iter(runs.values()))
     lines = [f"Simulated with vnetsim {first.manifest.vnetsim} [@vnetsim]."]
     for run in traffics[:_MOST_TRAFFICS]:
         cited = " [@sumo]" if run.manifest.traffic.kind == "sumo" else ""
-        facts = _facts(run, "Traffic")
+        facts = _list_facts(run, "Traffic")
         if compared:  # its runs may end before the traffic does
             facts = facts.replace("simulated time", "recorded from", 1)
         lines.append(f"Scenario {run.scenario}{cited}: {facts}.")
@@ -58,8 +58,8 @@ def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | 
         if run.manifest.learner is not None:
             papers = [(run.manifest.learner.name, run.manifest.learner.paper)]
             cited = "".join(f" [@{key}]" for key in references(papers, run.manifest.vnetsim) if key not in ALWAYS_CITED)
-            lines.append(f"{clean(label) or 'Learner'}{cited}: {_facts(run, 'Learner')}.")
-    lines += [f"{title}: {words}." for title in ("Radio", "Computers") if (words := _facts(first, title))]
+            lines.append(f"{clean(label) or 'Learner'}{cited}: {_list_facts(run, 'Learner')}.")
+    lines += [f"{title}: {words}." for title in ("Radio", "Computers") if (words := _list_facts(first, title))]
     several = _DESCRIBED_FOR_SEVERAL if len(first.rsus) > 1 else ()
     shared = {row[0]: row[1] for row in settings_tables(runs)[0].rows}
     for table in (*_DESCRIBED, *several, *(("exchange",) if first.exchange_plan else ())):
@@ -72,8 +72,8 @@ def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | 
     return " ".join(lines) + "\n"
 
 
-def _facts(run: RunData, title: str) -> str:
-    """Return the facts under a title of the page's "What was run" in words; empty if there are none."""
+def _list_facts(run: RunData, title: str) -> str:
+    """Return in words the facts that the page's "What was run" has under a title; empty if there are none."""
     rows = [row for facts in record(run) if facts.title == title for row in facts.rows]
     return "; ".join(f"{name} {value}" for name, value, _ in rows if not name.startswith(_OMITTED))
 
@@ -93,10 +93,10 @@ def _comparison_words(data: ComparisonData) -> str:
 
 
 def references(papers: Iterable[tuple[str, str]], version: str) -> dict[str, str]:
-    """Return BibTeX entries for a version of vnetsim, SUMO and the papers of learners, by key.
+    """Return BibTeX entries by key: of vnetsim (with its ``version``), SUMO, and the papers of learners.
 
-    ``papers`` are pairs of a learner's name and its ``paper``. An entry belongs to a learner if ``paper`` contains its
-    arXiv number or its title. A learner without such an entry gets a new one with ``paper`` as its note.
+    ``papers`` are pairs of a learner's name and its ``paper``, a citation in words. Entries are found by the arXiv
+    number or title in ``paper``; if there is none, the learner gets a new entry with ``paper`` as its note.
     """
     text = Path(__file__).with_name("references.bib").read_text(encoding="utf-8").replace("@VERSION@", version)
     entries = {match[1]: match[0] for match in re.finditer(r"^@\w+\{(\w+),\n.*?^\}", text, re.DOTALL | re.MULTILINE)}
@@ -113,16 +113,6 @@ def references(papers: Iterable[tuple[str, str]], version: str) -> dict[str, str
 
 def _mentions(paper: str, entry: str) -> bool:
     """Return whether a learner's ``paper`` contains the arXiv number or the title of a BibTeX entry."""
-    eprint, title = _field(entry, "eprint"), _field(entry, "title")
-    return bool(eprint and eprint in paper) or _letters(title) in _letters(paper)
-
-
-def _field(entry: str, name: str) -> str:
-    """Return the value of a field of a BibTeX entry; empty if it has none."""
-    found = re.search(rf"^  {name} = \{{(.*)\}},?$", entry, re.MULTILINE)
-    return found[1] if found else ""
-
-
-def _letters(text: str) -> str:
-    """Return only the letters and digits of a text, in lower case."""
-    return re.sub(r"[^a-z0-9]", "", text.lower())
+    fields = dict(re.findall(r"^  (eprint|title) = \{(.*)\},?$", entry, re.MULTILINE))
+    paper_letters, title_letters = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (paper, fields.get("title", "")))
+    return ("eprint" in fields and fields["eprint"] in paper) or title_letters in paper_letters

@@ -18,8 +18,8 @@ import tomli_w
 from analysis.comparison.data import ComparisonData
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.sections import Compared
-from analysis.export.latex import booktabs, escape_latex, with_citations
-from analysis.export.methods import Runs, methods, references, settings_tables
+from analysis.export.latex import booktabs, escape_latex, markdown_to_latex
+from analysis.export.methods import Runs, references, settings_tables, write_methods
 from analysis.formatting import Table, clean
 from analysis.loading import RunData, load
 from analysis.report.headline import headline
@@ -58,7 +58,7 @@ def runs_of(folder: Path) -> Runs:
 
 
 def _one_cell_each(folder: Path, compared: ComparisonData) -> Runs:
-    """Load the first finished cell of each arm and condition, by arm and, if there are several, condition."""
+    """Load the first finished cell of each arm and condition, by "arm" or, if conditions are several, both words."""
     several = len(compared.conditions) > 1
     names = [(one.entry.arm, one.entry.condition, one.name) for one in reversed(compared.cells)]
     cells = {f"{arm}, {condition}" if several else arm: name for arm, condition, name in names}
@@ -68,7 +68,7 @@ def _one_cell_each(folder: Path, compared: ComparisonData) -> Runs:
 def export_paper(folder: Path, to: Path) -> Path:
     """Write the parts of a paper on a run or a comparison into the new or empty folder ``to``, and return ``to``.
 
-    InputError: ``folder`` is neither or damaged, or ``to`` is not empty. RunError: ``to`` cannot be written.
+    InputError if ``folder`` is unusable or ``to`` is not empty; RunError if ``to`` cannot be written.
     """
     refuse_what_is_there(to)
     files = _comparison_files(folder) if RunDirectory(folder).holds(COMPARISON) else _run_files(folder)
@@ -89,7 +89,7 @@ def _run_files(folder: Path) -> Files:
     units = {one.name: one.unit for one in run.manifest.series}
     unit = pl.col("name").replace_strict(units, default="", return_dtype=pl.String).alias("unit")
     frames = {"metrics": run.metrics.with_columns(unit), "rounds": run.rounds, "participations": run.participations}
-    inputs, input_lines = _inputs(folder, [run])
+    inputs, input_lines = _collect_inputs(folder, [run])
     names = {path: name for path, (name, _) in inputs.items()}
     names |= {Path(path).name: names[path] for path in run.manifest.plugin_files.values() if path in names}
     moved = _replace_paths(tomllib.loads(run.experiment_text), names)
@@ -108,7 +108,7 @@ def _comparison_files(folder: Path) -> Files:
     parts = [*filter(None, together), *across, *(one for part in conditions for one in part)]
     names = [f"traffic/{Path(one.folder).name}" for one in data.record.traffic]
     traffics = [load(folder / name) for name in names]
-    inputs, input_lines = _inputs(folder, traffics)
+    inputs, input_lines = _collect_inputs(folder, traffics)
     files = dict(inputs.values()) | _read_files(folder, ".", COMPARISON)
     for cell in data.cells:
         files |= _read_files(folder, f"cells/{cell.name}", "experiment.toml", "manifest.json")
@@ -129,13 +129,13 @@ def _all_files(
     inputs: Files,
     input_lines: Sequence[str],
 ) -> Files:
-    """Return all files of a paper; ``compared``: None for a run, ``frames``: for CSV, ``input_lines``: Markdown."""
+    """Return all files of a paper. ``compared`` is None for a run; ``frames`` become CSV; lines are Markdown."""
     settings = Section(id="settings", title="", tables=settings_tables(runs))
-    text, first = methods(runs, traffics, compared), next(iter(runs.values()))
+    text, first = write_methods(runs, traffics, compared), next(iter(runs.values()))
     papers = [(one.name, one.paper) for run in runs.values() if (one := run.manifest.learner)]
     files = {f"tables/{name}.csv": frame.write_csv().encode() for name, frame in frames.items()}
     files |= _result_files([*parts, settings], pdfs) | inputs
-    files |= {"methods.md": text.encode("utf-8", "replace"), "methods.tex": with_citations(text).encode()}
+    files |= {"methods.md": text.encode("utf-8", "replace"), "methods.tex": markdown_to_latex(text).encode()}
     files["references.bib"] = ("\n\n".join(references(papers, first.manifest.vnetsim).values()) + "\n").encode()
     files["reproducibility.md"] = _reproducibility(first, command, input_lines)
     return files
@@ -148,7 +148,7 @@ def refuse_what_is_there(to: Path) -> None:
 
 
 def _result_files(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
-    """Return figures (SVG, PDF), tables (LaTeX, CSV), and a two-column document with all of them."""
+    """Return figures (SVG, PDF), tables (LaTeX, CSV), and a two-column LaTeX document with all of them."""
     files, lines = Files(), []
     for section in parts:
         for panel in section.panels:
@@ -181,8 +181,8 @@ def _result_files(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
     return {**files, "document.tex": "\n".join(document).encode()}
 
 
-def _inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
-    """Return (new name, content) of unchanged inputs by path, and lines on all inputs; SUMO's view files are empty."""
+def _collect_inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
+    """Return (new name, content) by path of inputs that are as recorded, and a line of Markdown on each input."""
     # an untrusted folder may name any file of this machine: copy only files with the recorded hash
     found: dict[str, bytes] = {}
     lines = []
@@ -211,15 +211,14 @@ def _inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[
 
 
 def _read_files(folder: Path, below: str, *names: str) -> Files:
-    """Return the contents of those named files that exist in ``folder / below``, by path below ``folder``."""
+    """Return contents of named files in ``folder / below``, by path below ``folder``; leave out those that miss."""
     run = RunDirectory(folder / below)
-    found = {name: (run.path / name).read_bytes() if name == RECORD else run.read_bytes(name)
-             for name in names if name == RECORD or run.holds(name)}  # fmt: skip
-    return {Path(below, name).as_posix(): content for name, content in found.items()}
+    return {Path(below, name).as_posix(): (run.path / name).read_bytes() if name == RECORD else run.read_bytes(name)
+            for name in names if name == RECORD or run.holds(name)}  # fmt: skip
 
 
 def _replace_paths(value: Any, names: Mapping[str, str]) -> Any:
-    """Return settings with paths replaced by ``names``, at any depth, also the file of ``FILE:CLASS``."""
+    """Return settings with paths replaced by ``names``, new by old, at any depth, also the file of ``FILE:CLASS``."""
     if isinstance(value, Mapping):
         return {key: _replace_paths(one, names) for key, one in value.items()}
     if isinstance(value, list):
@@ -231,7 +230,7 @@ def _replace_paths(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _reproducibility(run: RunData, command: Sequence[str], inputs: Sequence[str]) -> bytes:
-    """Return the text on how to get the results again; ``inputs`` has one line per input."""
+    """Return Markdown on how to get the results again; ``inputs`` has one line of Markdown per input."""
     machine = [row for facts in record(run) if facts.title == "Machine and packages" for row in facts.rows]
     lines = [
         "# How to get these results again", "", f"    {clean(' '.join(command), 4000)}", "",

@@ -20,8 +20,8 @@ _SHOWN = (bool, int, float, str)
 def export_tensorboard(folder: Path, to: Path) -> Path:
     """Write event files of a run, or of each started cell of a comparison into its own folder, and return ``to``.
 
-    The step is the number of aggregated rounds, the wall time the simulated time (s). InputError: ``folder`` is neither
-    or damaged, ``to`` is not empty, or tensorboardX is not installed.
+    The step is the number of aggregated rounds, the wall time the simulated time (s). InputError: ``folder`` is no run
+    or comparison or is damaged, ``to`` is not empty, or tensorboardX is not installed.
     """
     try:
         import tensorboardX  # noqa: F401, PLC0415 - optional

@@ -79,7 +79,7 @@ _TERMS = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrackTraces:
-    """What is exported of a track: for each seed the baseline's finished run, and the published number of commits."""
+    """A track, and by seed the folder of the baseline's finished run and the published number of commits (or None)."""
 
     track: Track
     runs: Sequence[Path]
@@ -87,7 +87,7 @@ class TrackTraces:
 
 
 def export_traces(tracks: Sequence[TrackTraces], to: Path) -> Path:
-    """Write the traces of ``tracks`` into the new folder ``to``, card last; return ``to``. Errors: ``export_paper``."""
+    """Write traces and a data card into ``to``; return it. InputError if ``to`` is not empty or a run is damaged."""
     refuse_what_is_there(to)
     frames: dict[str, list[pl.DataFrame]] = {name: [] for name in _COLUMNS}
     dates, names = [], {one.name: one.name.removeprefix("path_") for one in _POINTS}
@@ -119,15 +119,15 @@ def export_traces(tracks: Sequence[TrackTraces], to: Path) -> Path:
     folder = Folder(to)
     try:
         # put writes the last file when the others are on the disk: a folder with a card is complete
-        folder.put({**files, CARD: _card(tracks, files, max(dates))})
+        folder.put({**files, CARD: _make_card(tracks, files, max(dates))})
     except (Exception, KeyboardInterrupt):
         folder.clear()
         raise
     return to
 
 
-def _card(tracks: Sequence[TrackTraces], files: Mapping[str, bytes], date: str) -> bytes:
-    """Return the data card, Croissant 1.0 in JSON-LD; ``date`` is that of the newest run."""
+def _make_card(tracks: Sequence[TrackTraces], files: Mapping[str, bytes], date: str) -> bytes:
+    """Return the data card, Croissant 1.0 in JSON-LD, of files by name, published on ``date`` (ISO)."""
     versions = ", ".join(dict.fromkeys(one.track.sumo for one in tracks))
     document = {
         "@context": {
@@ -155,14 +155,14 @@ def _card(tracks: Sequence[TrackTraces], files: Mapping[str, bytes], date: str) 
         "citeAs": "\n\n".join(references([], __version__).values()),
         "datePublished": date,
         "version": __version__,
-        "distribution": [_file(name, content) for name, content in files.items()],
-        "recordSet": [_records(name) for name in _COLUMNS],
+        "distribution": [_describe_file(name, content) for name, content in files.items()],
+        "recordSet": [_describe_columns(name) for name in _COLUMNS],
     }
     return json.dumps(document, indent=1, ensure_ascii=False).encode()
 
 
-def _file(name: str, content: bytes) -> dict[str, str]:
-    """Return the file object of a file, with size and SHA-256, as JSON-LD for the card."""
+def _describe_file(name: str, content: bytes) -> dict[str, str]:
+    """Return the card's ``cr:FileObject`` (JSON-LD) of a file in ``_SAYS``, with size and SHA-256."""
     kinds = {".csv": "text/csv", ".parquet": "application/x-parquet", ".py": "text/x-python"}
     return {
         "@type": "cr:FileObject",
@@ -176,8 +176,8 @@ def _file(name: str, content: bytes) -> dict[str, str]:
     }
 
 
-def _records(name: str) -> dict[str, Any]:
-    """Return the record set of a file, with its columns, as JSON-LD for the card."""
+def _describe_columns(name: str) -> dict[str, Any]:
+    """Return the card's ``cr:RecordSet`` (JSON-LD) of a file in ``_COLUMNS``."""
     table = Path(name).stem
     fields = [
         {

@@ -63,17 +63,16 @@ _QUIET = "#57606a"
 
 
 def _pt(px: float) -> float:
-    """Return a length in points."""
+    """Convert a length from pixels to points."""
     return px * 72 / _DPI
 
 
 def export_video(folder: Path, to: Path, progress: ProgressDisplay) -> Path:
     """Write the playback of a run or of recorded traffic as a video to ``to``, and return ``to``.
 
-    Memory is bounded for runs of any length: a video lasts at most ``LONGEST_S``, its frames are drawn one by one, and
-    of many windows only those of every k-th vehicle are shown, as the frames say. InputError: ``folder`` is no run,
-    damaged or without a vehicle; ``to`` exists, has another suffix than ``.mp4`` or ``.gif``, or needs ffmpeg, which
-    is missing. RunError: ffmpeg failed, or ``to`` cannot be written.
+    It lasts at most ``LONGEST_S``; of many windows it shows those of every k-th vehicle, and says so. InputError:
+    ``folder`` is no run, damaged or without a vehicle; ``to`` exists, has another suffix than ``.mp4`` or ``.gif``, or
+    needs ffmpeg, which is missing. RunError: ffmpeg failed, or ``to`` cannot be written.
     """
     if to.suffix not in FRAMES_PER_S:
         raise InputError(f"{to}: expected a file that ends in {', '.join(FRAMES_PER_S)}.")
@@ -86,22 +85,22 @@ def export_video(folder: Path, to: Path, progress: ProgressDisplay) -> Path:
         if run.paths is None or run.windows.is_empty():
             raise InputError(f"{folder}: no vehicle was in coverage; there is nothing to show.")
         frames = _Frames(run, FRAMES_PER_S[to.suffix], progress)
-        content = _mp4(frames, to) if to.suffix == ".mp4" else _gif(frames)
+        content = _encode_mp4(frames, to) if to.suffix == ".mp4" else _encode_gif(frames)
     Folder(to.parent).write_output(to.name, content)
     return to
 
 
-def _gif(frames: _Frames) -> bytes:
+def _encode_gif(frames: _Frames) -> bytes:
     """Return the frames as an animated GIF."""
-    buffer, palette = io.BytesIO(), _palette()
-    pictures = (frames.picture(k).quantize(palette=palette, dither=Image.Dither.NONE) for k in range(len(frames)))
+    buffer, palette = io.BytesIO(), _make_palette()
+    pictures = (frames.draw(k).quantize(palette=palette, dither=Image.Dither.NONE) for k in range(len(frames)))
     duration_ms = 1000 // frames.per_s
     next(pictures).save(buffer, "gif", save_all=True, append_images=pictures, duration=duration_ms, loop=0)
     return buffer.getvalue()
 
 
-def _palette() -> Image.Image:
-    """Return an image with a palette: the frames' colours, each blended with white and with covered ground."""
+def _make_palette() -> Image.Image:
+    """Return an image whose palette has the frames' colours, each blended with white and with covered ground."""
     # a palette chosen by frequency would lack the colours of rare, small symbols
     white, opaque = np.ones(3), np.linspace(0, 1, 10)[:, None]
     covered = 0.93 * white + 0.07 * np.array(to_rgb(BLUE))
@@ -113,8 +112,8 @@ def _palette() -> Image.Image:
     return palette
 
 
-def _mp4(frames: _Frames, to: Path) -> bytes:
-    """Return the frames as MP4, encoded by ffmpeg; RunError if it fails."""
+def _encode_mp4(frames: _Frames, to: Path) -> bytes:
+    """Return the frames as MP4, encoded by ffmpeg; RunError, which names ``to``, if ffmpeg fails."""
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "video.mp4")
         writer = FFMpegWriter(fps=frames.per_s)
@@ -123,7 +122,7 @@ def _mp4(frames: _Frames, to: Path) -> bytes:
         try:
             with writer.saving(frames.figure, str(file), _DPI):
                 for k in range(len(frames)):
-                    frames.place(k)
+                    frames.move_artists(k)
                     writer.grab_frame(facecolor="white")
             return file.read_bytes()
         except (OSError, subprocess.CalledProcessError) as error:
@@ -134,9 +133,10 @@ def _mp4(frames: _Frames, to: Path) -> bytes:
 class _Motion:
     """Where every ``every``-th vehicle is and what it does, as the page plays it: times in s, places in m."""
 
-    def __init__(self, run: RunData, every: int, parts: list[list[Any]], vehicles: list[str]) -> None:
+    def __init__(self, run: RunData, every: int) -> None:
         played = read_paths(run, every)
-        assert vehicles == played.vehicles
+        self.index = {name: k for k, name in enumerate(played.vehicles)}, {one.id: k for k, one in enumerate(run.rsus)}
+        self.parts = participations_of(run, *self.index)
         columns, self.begin_s = played.columns, played.begin_s
         counts = columns["path_points"].astype(np.int64)
         first = np.cumsum(counts) - counts
@@ -151,7 +151,7 @@ class _Motion:
         self._at = np.repeat(np.arange(len(counts)) * self._stride, counts) + time_s
         self._places_m = [columns[axis] * played.step_m + played.origin_m[k] for k, axis in enumerate("xy")]
         stages: list[tuple[float, ...]] = []
-        for vehicle, rsu, _, _, begin_s, end_s, spent in parts:
+        for vehicle, rsu, _, _, begin_s, end_s, spent in self.parts:
             start_s = begin_s
             for stage, seconds in spent or [(_DOWNLOAD, 0.0)]:
                 stages.append((vehicle, stage, rsu, begin_s, start_s, min(start_s + seconds, end_s)))
@@ -161,17 +161,17 @@ class _Motion:
         self._who, self.stage, self._rsu = of_stages[:3].astype(np.int64)
         self._began_s, self._starts_s, self._stops_s = of_stages[3:]  # the first of the whole participation
 
-    def places(self, paths: Ints, time_s: float | Floats) -> Floats:
-        """Return x and y (m), (n, 2), on paths (numbers as ``covered`` returns) at one time (s), or one each."""
+    def locate(self, paths: Ints, time_s: float | Floats) -> Floats:
+        """Return x and y (m), shape (n, 2), on n paths, given by number, at one time (s) or one time each."""
         at = self.path[paths] * self._stride + (time_s - self.begin_s)
         return np.column_stack([np.interp(at, self._at, axis_m) for axis_m in self._places_m])
 
-    def covered(self, time_s: float) -> Ints:
+    def find_covered(self, time_s: float) -> Ints:
         """Return the number of one path for each vehicle that is covered at a time (s), in order of vehicles."""
         some = np.flatnonzero((self.from_s <= time_s) & (time_s < self.to_s))
         return some[np.unique(self.vehicle[some], return_index=True)[1]]
 
-    def doing(self, time_s: float) -> dict[int, tuple[int, int, float]]:
+    def find_stages(self, time_s: float) -> dict[int, tuple[int, int, float]]:
         """Return (stage, inviting RSU, begin of the participation (s)) by vehicle that takes part at a time (s)."""
         some = np.flatnonzero((self._starts_s <= time_s) & (time_s < self._stops_s))[::-1]  # the first one counts
         columns = (self.stage[some].tolist(), self._rsu[some].tolist(), self._began_s[some].tolist())
@@ -179,18 +179,16 @@ class _Motion:
 
 
 class _Frames:
-    """The frames of a video: ``picture`` draws one; ``place`` moves the artists ``moving`` of ``figure`` to one."""
+    """The frames of a video with ``per_s`` frames a second: a figure, and its artists ``moving``."""
 
     def __init__(self, run: RunData, per_s: int, progress: ProgressDisplay) -> None:
         progress.stage("reading paths")
         self.per_s = per_s
         self._run, self._progress = run, progress
+        self._idle_word = "not invited" if run.takes_part else "in coverage"
         self._every = -(-run.windows.height // MOST_WINDOWS)
-        vehicles = run.windows["vehicle_id"].unique(maintain_order=True).gather_every(self._every).to_list()
-        index = {name: place for place, name in enumerate(vehicles)}, {one.id: k for k, one in enumerate(run.rsus)}
-        parts = participations_of(run, *index)
-        self._motion = _Motion(run, self._every, parts, vehicles)
-        handovers = handovers_of(run, *index)
+        self._motion = _Motion(run, self._every)
+        handovers = handovers_of(run, *self._motion.index)
         self._changes: dict[int, list[tuple[float, int]]] = {}  # by vehicle: when it changed its RSU, and to which
         for vehicle, at_s, _, to, *_ in handovers:
             self._changes.setdefault(vehicle, []).append((at_s, to))
@@ -199,49 +197,48 @@ class _Frames:
         self._resumed_s = np.array([at_s + gap_s for _, at_s, _, _, gap_s, *_ in went_on])
         self._rounds = run.rounds.sort("close_s").select("close_s", "committed").rows()
         self._curve = headline_curve(run)
-        span_s = self._motion.end_s - self._motion.begin_s
-        self._speed = max(1, math.ceil(span_s / (LONGEST_S * SLOWEST))) * SLOWEST
+        self._span_s = self._motion.end_s - self._motion.begin_s
+        self._speed = max(1, math.ceil(self._span_s / (LONGEST_S * SLOWEST))) * SLOWEST
         self._marked_s = min(_MARK_S * self._speed, _MOST_MARKED_S)
-        self._ends = self._ends_of(parts)
+        self._ends = self._find_ends()
         self._rsus = np.array([(one.x_m, one.y_m) for one in run.rsus])
-        self._draw_still()
+        self._make_figure()
         self._canvas = cast("Any", FigureCanvasAgg(self.figure))
         self._canvas.draw()
         self._still = self._canvas.copy_from_bbox(self.figure.bbox)
         progress.stage("drawing frames")
 
     def __len__(self) -> int:
-        span_s = self._motion.end_s - self._motion.begin_s
-        return max(2, math.ceil(span_s / self._speed * self.per_s) + 1)
+        return max(2, math.ceil(self._span_s / self._speed * self.per_s) + 1)
 
-    def picture(self, k: int) -> Image.Image:
-        """Return frame ``k``."""
-        self.place(k)
+    def draw(self, k: int) -> Image.Image:
+        """Return frame ``k`` as an RGB image."""
+        self.move_artists(k)
         self._canvas.restore_region(self._still)
         for artist in self.moving:
             self.figure.draw_artist(artist)
         return Image.fromarray(np.asarray(self._canvas.buffer_rgba())[..., :3].copy())
 
-    def place(self, k: int) -> None:
-        """Move the artists to frame ``k``."""
+    def move_artists(self, k: int) -> None:
+        """Move the artists ``moving`` of ``figure`` to where frame ``k`` has them, and advance the progress display."""
         motion = self._motion
         time_s = min(motion.begin_s + k * self._speed / self.per_s, motion.end_s)
         self._progress.advance(time_s=time_s - motion.begin_s, done=k + 1, total=len(self))
-        paths = motion.covered(time_s)
-        places, doing = motion.places(paths, time_s), motion.doing(time_s)
+        paths = motion.find_covered(time_s)
+        places, doing = motion.locate(paths, time_s), motion.find_stages(time_s)
         vehicles = motion.vehicle[paths].tolist()
         stages = np.array([doing.get(vehicle, (-1,))[0] for vehicle in vehicles], np.int64)
         for stage, line in enumerate(self._symbols, -1):
             line.set_data(*places[stages == stage].T)
         for stage, lines in self._links.items():
             senders = [vehicles[i] for i in np.flatnonzero(stages == stage)]
-            rsus = [self._serving(vehicle, *doing[vehicle][1:], time_s) for vehicle in senders]
+            rsus = [self._find_serving_rsu(vehicle, *doing[vehicle][1:], time_s) for vehicle in senders]
             lines.set_segments(list(np.stack((places[stages == stage], self._rsus[rsus]), 1)) if rsus else [])
-        self._place_marks(time_s, dict(zip(vehicles, places, strict=True)))
+        self._move_marks(time_s, dict(zip(vehicles, places, strict=True)))
         every = self._every * self._run.every
         some = f", 1 in {count(every)} vehicles" if every > 1 else ""
         self._clock.set_text(f"{time_s:.1f} s, {self._speed} x as fast{some}")
-        self._says.set_text(self._count_words(time_s, stages))
+        self._counts.set_text(self._count_words(time_s, stages))
         self._now.set_xdata([time_s, time_s])
         if self._curve is not None:
             points = np.array(self._curve["points"])
@@ -250,38 +247,32 @@ class _Frames:
             unit = f" {self._curve['unit']}" if self._curve["unit"] else ""
             self._label.set_text(f"{self._curve['label']}: {number(points[last, 1])}{unit}")
 
-    def _ends_of(self, parts: list[list[Any]]) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    def _find_ends(self) -> tuple[Floats, NDArray[np.bool_], Floats]:
         """Return time (s), whether committed, and place (m), (n, 2), of each participation that ended in coverage."""
         motion = self._motion
-        by_vehicle: dict[int, list[int]] = {}
-        for place, vehicle in enumerate(motion.vehicle.tolist()):
-            by_vehicle.setdefault(vehicle, []).append(place)
         found = [
             (to_s, outcome == "committed", path)
-            for vehicle, _, _, outcome, _, to_s, _ in parts
-            for path in by_vehicle.get(vehicle, [])
+            for vehicle, _, _, outcome, _, to_s, _ in motion.parts
+            for path in np.flatnonzero(motion.vehicle == vehicle)
             if motion.from_s[path] - 0.5 / PER_S <= to_s <= motion.to_s[path] + 0.5 / PER_S
         ]
         times_s = np.array([one[0] for one in found])
-        places = motion.places(np.array([one[2] for one in found], np.int64), times_s)
+        places = motion.locate(np.array([one[2] for one in found], np.int64), times_s)
         return times_s, np.array([one[1] for one in found], bool), places
 
-    def _serving(self, vehicle: int, rsu: int, began_s: float, time_s: float) -> int:
-        """Return the RSU that serves a vehicle at a time (s): ``rsu``, or that of its last handover."""
-        for at_s, to in self._changes.get(vehicle, []):
-            if began_s <= at_s <= time_s:
-                rsu = to
-        return rsu
+    def _find_serving_rsu(self, vehicle: int, rsu: int, began_s: float, time_s: float) -> int:
+        """Return the RSU of a vehicle's last handover from ``began_s`` to ``time_s``; ``rsu`` if there was none."""
+        changes = reversed(self._changes.get(vehicle, []))
+        return next((to for at_s, to in changes if began_s <= at_s <= time_s), rsu)
 
-    def _place_marks(self, time_s: float, where: dict[int, Floats]) -> None:
-        """Show ends of participations and handovers of the last seconds, fading; ``where`` is (x, y) by vehicle."""
+    def _move_marks(self, time_s: float, where: dict[int, Floats]) -> None:
+        """Show the last ends of participations and handovers, fading; ``where`` is (x, y) (m) by covered vehicle."""
         times_s, committed, places = self._ends
         age = (time_s - times_s) / self._marked_s
         recent = (age >= 0) & (age <= 1)
         for marks, colour, which in ((self._ticks, GREEN, committed), (self._crosses, VERMILION, ~committed)):
             some = recent & which
-            marks.set_offsets(places[some])
-            marks.set_edgecolor([(*to_rgb(colour), 1 - one) for one in age[some]])
+            marks.set(offsets=places[some], edgecolor=[(*to_rgb(colour), 1 - one) for one in age[some]])
         arcs, colours, around = [], [], []
         since = (time_s - self._resumed_s) / self._marked_s
         for one in np.flatnonzero((since >= 0) & (since <= 1)):
@@ -292,8 +283,7 @@ class _Frames:
             arcs.append((1 - s) ** 2 * (u, v) + 2 * s * (1 - s) * middle + s * s * (x, y))
             colours.append((*to_rgb(PINK), 1 - since[one]))
             around += [where[vehicle]] if vehicle in where else []
-        self._arcs.set_segments(arcs)
-        self._arcs.set_color(colours)
+        self._arcs.set(segments=arcs, color=colours)
         self._rings.set_data(*np.reshape(around, (-1, 2)).T)
 
     def _count_words(self, time_s: float, stages: Ints) -> str:
@@ -307,12 +297,8 @@ class _Frames:
         words.append(", ".join(f"{n} {name}" for n, name in counts))
         return " \u00b7 ".join(words)
 
-    @property
-    def _idle_word(self) -> str:
-        return "not invited" if self._run.takes_part else "in coverage"
-
-    def _draw_still(self) -> None:
-        """Make the figure: what stays, and the artists that ``place`` moves."""
+    def _make_figure(self) -> None:
+        """Set ``figure``, with all that does not move, and the artists ``moving``."""
         run = self._run
         west, east, south, north = covered_extent(run.rsus)
         entries = self._legend_entries()
@@ -323,19 +309,18 @@ class _Frames:
         self.figure = Figure((_WIDTH_PX / _DPI, height_px / _DPI))
         self.figure.set(dpi=_DPI, facecolor="white")
 
-        def across(top_px: float, size_px: float, left_px: float = _MARGIN_PX) -> Axes:
-            """Return axes that begin ``top_px`` below the top."""
+        def add_axes(top_px: float, size_px: float, left_px: float = _MARGIN_PX) -> Axes:
+            """Add axes ``size_px`` high, ``top_px`` below the top, from ``left_px`` to the right margin."""
             box = left_px, height_px - top_px - size_px, _WIDTH_PX - left_px - _MARGIN_PX, size_px
             return self.figure.add_axes(tuple(np.divide(box, (_WIDTH_PX, height_px) * 2)))
 
         inner_px = _WIDTH_PX - 2 * _MARGIN_PX
         self._px_per_m = 0.96 * min(inner_px / (east - west), map_px / (north - south))
-        ax = across(_TITLE_PX, map_px)
+        ax = add_axes(_TITLE_PX, map_px)
         ax.set(xticks=[], yticks=[])
         ax.set_xlim((west + east - inner_px / self._px_per_m) / 2, (west + east + inner_px / self._px_per_m) / 2)
         ax.set_ylim((south + north - map_px / self._px_per_m) / 2, (south + north + map_px / self._px_per_m) / 2)
-        for spine in ax.spines.values():
-            spine.set(visible=True, color=PALE)
+        ax.spines[:].set(visible=True, color=PALE)
         if not run.lanes.is_empty():
             width_px = float(np.clip(3 * self._px_per_m, 1, 6))
             ax.plot(*join_polylines(run.lanes), color=PALE, linewidth=_pt(width_px), zorder=0.8)
@@ -352,32 +337,31 @@ class _Frames:
         self.figure.text(_MARGIN_PX / _WIDTH_PX, title_y, shortened(what, 60), va="center", weight="bold")
         self._clock = self.figure.text(1 - _MARGIN_PX / _WIDTH_PX, title_y, "", va="center", ha="right")
         says_px = _TITLE_PX + map_px + _SAYS_PX / 2
-        self._says = self.figure.text(_MARGIN_PX / _WIDTH_PX, 1 - says_px / height_px, "", va="center")
+        self._counts = self.figure.text(_MARGIN_PX / _WIDTH_PX, 1 - says_px / height_px, "", va="center")
         self._add_symbols(ax)
-        self._add_strip(across(_TITLE_PX + map_px + _SAYS_PX + 16, strip_px - 20, _MARGIN_PX + 48))
+        self._add_strip(add_axes(_TITLE_PX + map_px + _SAYS_PX + 16, strip_px - 20, _MARGIN_PX + 48))
         self.figure.legend(handles=entries, loc="lower left", ncols=columns, bbox_to_anchor=(_MARGIN_PX / _WIDTH_PX, 0))
         self.moving: list[Artist] = [
             *self._links.values(), *self._symbols, self._ticks, self._crosses, self._arcs, self._rings,
-            self._clock, self._says, self._now, *([self._value, self._label] if self._curve is not None else []),
+            self._clock, self._counts, self._now, *([self._value, self._label] if self._curve is not None else []),
         ]  # fmt: skip
         for artist in self.moving:
             artist.set_animated(True)
 
     def _legend_entries(self) -> list[Line2D]:
         """Return the legend's entries; stages, handovers and outcomes only if the run can have them."""
-        looks = [(self._idle_word, _look(*_IDLE))]
+        looks = [(self._idle_word, _symbol_style(*_IDLE))]
         if self._run.takes_part:
             seen = {0, 3, 5, *self._motion.stage.tolist()} | ({1, 2} if self._run.exchange_plan is not None else set())
-            looks += [(name, _look(*look)) for stage, (name, *look) in enumerate(STAGES) if stage in seen]
-            if self._handed_over:
-                looks.append(("handed over", {**_RING, "ms": _pt(10)}))
+            looks += [(name, _symbol_style(*look)) for stage, (name, *look) in enumerate(STAGES) if stage in seen]
+            looks += [("handed over", {**_RING, "ms": _pt(10)})] * bool(self._handed_over)
             mark = {"ls": "", "mfc": "none", "ms": _pt(12), "mew": 1.8}
             looks.append(("committed", {**mark, "marker": _TICK, "mec": GREEN}))
             looks.append(("lost", {**mark, "marker": "x", "mec": VERMILION}))
         return [Line2D([], [], label=word, **look) for word, look in looks]
 
     def _add_symbols(self, ax: Axes) -> None:
-        """Add and set the artists of vehicles, transfers, ends of participations and handovers, all still empty."""
+        """Add to the map the artists of vehicles, transfers, ends of participations and handovers, all empty."""
         self._links = {
             _DOWNLOAD: LineCollection([], colors=SKY, linewidths=1.1, linestyles=(0, (3.6, 2.7)), zorder=2.5),
             _UPLOAD: LineCollection([], colors=BLUE, linewidths=1.1, zorder=2.5),
@@ -386,13 +370,13 @@ class _Frames:
         for lines in (*self._links.values(), self._arcs):
             ax.add_collection(lines, autolim=False)
         looks = [_IDLE, *((colour, marker, size) for _, colour, marker, size in STAGES)]
-        self._symbols = [ax.plot([], [], zorder=3, **_look(*look))[0] for look in looks]
+        self._symbols = [ax.plot([], [], zorder=3, **_symbol_style(*look))[0] for look in looks]
         self._ticks = ax.scatter([], [], s=_pt(14) ** 2, marker=MarkerStyle(_TICK), facecolors="none", linewidths=1.8)
         self._crosses = ax.scatter([], [], s=_pt(10) ** 2, marker="x", linewidths=1.8)
         (self._rings,) = ax.plot([], [], zorder=4, **_RING)
 
     def _add_strip(self, ax: Axes) -> None:
-        """Draw metric, ends of rounds and the present time on ``ax``; keep the artists that ``place`` moves."""
+        """Draw the metric (if any), ends of rounds and the present time on ``ax``; keep the artists that move."""
         ax.set(xlim=(self._motion.begin_s, self._motion.end_s), xticks=[], ylim=(-0.1, 1.1), yticks=[])
         ax.spines["left"].set_visible(False)
         ax.grid(visible=False)
@@ -403,15 +387,14 @@ class _Frames:
             return
         points = np.array(self._curve["points"]).reshape(-1, 2)
         low, high = float(points[:, 1].min()), float(points[:, 1].max())
-        room = 0.12 * ((high - low) or 1.0)
-        ax.set(ylim=(low - room, high + room), yticks=[low, high] if high > low else [low])
-        ax.set_yticklabels([number(one) for one in ([low, high] if high > low else [low])])
+        room, ticks = 0.12 * ((high - low) or 1.0), sorted({low, high})
+        ax.set(ylim=(low - room, high + room), yticks=ticks, yticklabels=map(number, ticks))
         ax.tick_params(axis="y", length=0)
         ax.plot(*points.T, color=BLUE, linewidth=1.4)
         (self._value,) = ax.plot([], [], "o", color=BLUE, markersize=_pt(7), clip_on=False)
         self._label = ax.text(0, 1.0, "", transform=ax.transAxes, va="bottom", color=_QUIET)
 
 
-def _look(colour: str, marker: Any, size_px: float) -> dict[str, Any]:
-    """Return the arguments of a line that draws symbols alone, with a white rim."""
+def _symbol_style(colour: str, marker: Any, size_px: float) -> dict[str, Any]:
+    """Return matplotlib's arguments of a line that draws only symbols, of a size in px, with a white rim."""
     return {"ls": "", "color": colour, "marker": marker, "ms": _pt(size_px), "mec": "white", "mew": _pt(1)}

@@ -21,7 +21,7 @@ _GAP_PX = 1
 
 @panel("blur-level", "Blur level")
 def level_panel(run: RunData) -> Drawn:
-    """Draw the histogram of blur levels at entry; the caption gives the motion kernels in training images."""
+    """Draw the histogram of blur levels at entry (px on the sensor); the caption gives kernels in training images."""
     entered, px, camera = entries(run.windows), run.image_px, run.experiment.camera
     level, speed = entered["level_px"].drop_nulls().to_numpy(), entered["entry_speed_mps"].to_numpy()
     level = level[np.isfinite(level)]
@@ -60,7 +60,7 @@ class Strip:
 
 
 def png_strip(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[str, int, int]:
-    """Return images of shape (N, H, W, C) side by side as a PNG: its data URI, width and height (px)."""
+    """Return images (N, H, W, C) side by side, grey unless C is 3, as a PNG: its data URI, width and height (px)."""
     shown, height, width, channels = images.shape
     depth = 3 if channels == 3 else 1  # images that are not RGB are drawn grey, from their first channel
     canvas = np.full((height, shown * (width + _GAP_PX) - _GAP_PX, depth), 255, np.uint8)
@@ -72,7 +72,7 @@ def png_strip(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[
 
 
 def sample_strips(run: RunData) -> list[Strip]:
-    """Return one strip per level: sharp first, then the quartiles of the vehicles' speeds; empty without samples."""
+    """Return a strip of sharp images, then one for each quartile of the vehicles' speeds; empty without samples."""
     if run.samples is None:
         return []
     # show fewer of large images: this keeps the page small and every image recognisable

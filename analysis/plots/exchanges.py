@@ -52,12 +52,12 @@ _BULGE, _ARC_POINTS = 0.15, 13
 """Height of an arc divided by its length, and its number of points."""
 
 
-def pairs(exchanges: pl.DataFrame) -> pl.DataFrame:
+def group_by_pair(exchanges: pl.DataFrame) -> pl.DataFrame:
     """Return one row per round and pair of vehicles with a planned exchange, in order of round.
 
     Columns: ``round``; ``state``, the completed directions: "both", "one" or "none"; ``relayed``, whether through an
-    RSU; ``met``, whether the two were in contact at all; ``contact_s``; ``bytes``; and the positions of both vehicles,
-    ``x_m``, ``y_m``, ``to_x_m`` and ``to_y_m``.
+    RSU; ``met``, whether the two were in contact at all; ``contact_s``; ``bytes``, of both directions; and the
+    positions of both vehicles, ``x_m``, ``y_m``, ``to_x_m`` and ``to_y_m``.
     """
     done = (pl.col("outcome") == "completed").sum()
     return (
@@ -77,19 +77,19 @@ def pairs(exchanges: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _arcs(edges: pl.DataFrame) -> NDArray[np.float64]:
-    """Return an arc per row, shape (rows, points, 2) in m; arcs keep pairs along one road distinguishable."""
+def _arcs(edges: pl.DataFrame) -> Floats:
+    """Return an arc between the vehicles of each row of ``group_by_pair``, shape (rows, points, 2) in m."""
     ends = edges.select(*_POSITION).to_numpy().reshape(-1, 2, 2)
     backwards = (ends[:, 0, 0] > ends[:, 1, 0]) | ((ends[:, 0, 0] == ends[:, 1, 0]) & (ends[:, 0, 1] > ends[:, 1, 1]))
     ends = np.where(backwards[:, None, None], ends[:, ::-1], ends)
-    begin, way = ends[:, :1], ends[:, 1:] - ends[:, :1]
+    begin, way = ends[:, :1], ends[:, 1:] - ends[:, :1]  # arcs keep pairs along one road distinguishable
     left = np.stack([-way[..., 1], way[..., 0]], axis=-1)
     share = np.linspace(0, 1, _ARC_POINTS)[:, None]
     return np.asarray(begin + share * way + _BULGE * 4 * share * (1 - share) * left)
 
 
 def _graph_extent(edges: pl.DataFrame) -> tuple[float, float, float, float]:
-    """Return x_min, x_max, y_min and y_max (m) around the arcs of pairs (at least one), with a margin."""
+    """Return x_min, x_max, y_min and y_max (m) around the arcs of one or more pairs, with a margin."""
     points = _arcs(edges)
     (left, low), (right, high) = points.min(axis=(0, 1)), points.max(axis=(0, 1))
     margin = max(0.08 * max(right - left, high - low), _LEAST_MARGIN_M)
@@ -97,7 +97,7 @@ def _graph_extent(edges: pl.DataFrame) -> tuple[float, float, float, float]:
 
 
 def _draw_graph(ax: Axes, edges: pl.DataFrame) -> None:
-    """Draw an arc per pair, its look by state, marks of relayed pairs, the vehicles, and a legend, on ``ax``."""
+    """Draw on ``ax`` an arc per pair, its look by state, with marks of relayed pairs, the vehicles, and a legend."""
     raster = edges.height > _MOST_VECTOR_EDGES
     width = 1.4 if edges.height <= 60 else 0.6
     marker = partial(Line2D, [], [], linestyle="none", markersize=4.4)
@@ -122,7 +122,7 @@ def _draw_graph(ax: Axes, edges: pl.DataFrame) -> None:
 
 
 def _pair_words(edges: pl.DataFrame) -> str:
-    """Return the number of pairs by state, their median time in contact and their bytes, in words."""
+    """Return in words the number of pairs (one or more) by state, their median time in contact and their bytes."""
     states = dict(edges["state"].value_counts().iter_rows())
     met = edges.filter("met")
     parts = [f"{count(states[state])} {words}" for state, words, _, _ in _STATES if states.get(state)]
@@ -141,7 +141,7 @@ def _pair_words(edges: pl.DataFrame) -> str:
 @panel("contacts", "Who exchanged with whom", wide=True, dpi=150)
 def contact_graph_panel(run: RunData) -> Drawn:
     """Draw who exchanged with whom on the map, in the round with most pairs of known positions, if any."""
-    edges = pairs(run.exchanges)
+    edges = group_by_pair(run.exchanges)
     overall = f"{plural(edges['round'].n_unique(), 'round')} with exchanges: {_pair_words(edges)}."
     known = edges.filter(pl.all_horizontal(pl.col(*_POSITION).is_finite().fill_null(value=False)))
     if known.is_empty():
@@ -158,7 +158,7 @@ def contact_graph_panel(run: RunData) -> Drawn:
 
 
 def _bars_by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
-    """Return edges of bars, rounds per bar, and a row per bar with means per round (0 for rounds without exchange)."""
+    """Return edges of bars, rounds per bar, and means per round by bar: ``completed``, ``cut``, bytes by way."""
     numbers = run.exchanges["round"]
     ends = [int(series.max()) for series in (numbers, run.rounds["round"]) if len(series)]  # type: ignore[arg-type]
     rounds = max(ends) + 1
@@ -181,8 +181,8 @@ def _bars_by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
     return edges + 0.5, width, every.sort("bar").select(pl.exclude("bar") / held)
 
 
-def _stack(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> None:
-    """Draw stacked histograms, each as one path; layers with zeros only are left out."""
+def _draw_stacked(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> None:
+    """Draw stacked histograms; a layer is values by bar, label, colour, and is left out if all values are 0."""
     base = np.zeros(len(edges) - 1)
     for values, words, colour in layers:
         if values.any():
@@ -195,15 +195,15 @@ def _stack(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> No
 
 @panel("exchange-rounds", "Exchanges by round")
 def rounds_panel(run: RunData) -> Drawn:
-    """Draw the numbers of completed and of cut exchanges by round, and their bytes; ``exchanges`` must not be empty."""
+    """Draw the numbers of completed and of cut exchanges by round, and their bytes; call it only with exchanges."""
     edges, width, bars = _bars_by_round(run)
     figure = Figure((HALF_IN, _HEIGHT_IN))
     upper, lower = axes(figure, bottom=1.5, top=0.34), axes(figure, bottom=0.48, top=2.14)
     moved = float(bars.select(pl.sum_horizontal("sidelink", "relay").max()).item())
     scale, unit = byte_scale(moved)
     done, cut, sidelink, relay = (bars[name].to_numpy() for name in ("completed", "cut", "sidelink", "relay"))
-    _stack(upper, edges, [(done, "completed", BLUE), (cut, "cut", VERMILION)])
-    _stack(lower, edges, [(sidelink / scale, "sidelink", SKY), (relay / scale, "relayed by RSU", ORANGE)])
+    _draw_stacked(upper, edges, [(done, "completed", BLUE), (cut, "cut", VERMILION)])
+    _draw_stacked(lower, edges, [(sidelink / scale, "sidelink", SKY), (relay / scale, "relayed by RSU", ORANGE)])
     upper.set_ylabel("exchanges" if width == 1 else "exchanges (mean)")
     upper.tick_params(labelbottom=False)
     upper.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=width == 1))
@@ -232,7 +232,7 @@ def rounds_panel(run: RunData) -> Drawn:
 
 
 def _percentile_words(seconds: Floats) -> str:
-    """Return median and 10th to 90th percentile of times (s) in words; the median alone of fewer than ten."""
+    """Return in words the median of one or more times (s), and from ten on their 10th to 90th percentile."""
     low, middle, high = np.percentile(seconds, [10, 50, 90])
     if len(seconds) < 10:
         return f"{quantity(float(middle), 's')} in the median"
@@ -241,7 +241,7 @@ def _percentile_words(seconds: Floats) -> str:
 
 @panel("exchange-contact", "Time in contact")
 def contact_time_panel(run: RunData) -> Drawn:
-    """Draw the time in contact (s) of completed and of cut exchanges; pairs that never met are left out."""
+    """Draw the time in contact (s) of completed and of cut exchanges, without pairs that were never in contact."""
     met = run.exchanges.filter((pl.col("via") != "") & pl.col("contact_s").is_finite())
     never = run.exchanges.height - met.height
     if met.is_empty():
@@ -253,7 +253,7 @@ def contact_time_panel(run: RunData) -> Drawn:
     edges = np.linspace(0, top if top > 0 else 1.0, int(np.clip(np.sqrt(len(seconds)), 8, 36)) + 1)
     figure, ax = drawing(HALF_IN, _HEIGHT_IN, top=0.34)
     parts = ((seconds[done], "completed", BLUE), (seconds[~done], "cut", VERMILION))
-    _stack(ax, edges, [(np.histogram(values, edges)[0].astype(float), words, c) for values, words, c in parts])
+    _draw_stacked(ax, edges, [(np.histogram(values, edges)[0].astype(float), words, c) for values, words, c in parts])
     ax.set(xlabel="time in contact until completed or cut (s)", ylabel="exchanges")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     group_digits(ax)
@@ -268,7 +268,7 @@ def contact_time_panel(run: RunData) -> Drawn:
 
 
 def _value_words(run: RunData) -> str:
-    """Return mean and range of the value that the learner gave to completed exchanges; empty without values."""
+    """Return in words mean and range of the learner's own metric of completed exchanges; empty without values."""
     series, found = run.manifest.exchange, run.exchanges["value"]
     values = found.filter(found.is_finite()).to_numpy()
     if not series or not len(values):

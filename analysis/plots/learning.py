@@ -39,7 +39,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
 
 
 def _title(group: list[Curve]) -> str:
-    """Return a figure's title: the name of the group or the labels of its curves, with their unit."""
+    """Return a figure's title: the curves' group, or up to three of their labels, with a unit other than %."""
     if (shared := {curve.group for curve in group}) != {""} and len(shared) == 1:
         unit = f" ({clean(group[0].unit, 12)})" if group[0].unit not in ("", "%") else ""
         return shared.pop() + unit if len(group) > 1 else sentence_case(group[0].label) + unit
@@ -51,12 +51,12 @@ def _title(group: list[Curve]) -> str:
 
 
 def _round_words(aggregated: int) -> str:
-    """Return in words after how many rounds something was measured."""
+    """Return "after n rounds", or "before training" for 0."""
     return f"after {plural(aggregated, 'round')}" if aggregated else "before training"
 
 
 def _change_words(group: list[Curve]) -> str:
-    """Return in words each curve's first and last value, with their rounds, once if all curves have the same."""
+    """Return in words each curve's first and last value and their rounds, which are said once if all are equal."""
     spans = {(int(curve.round[0]), int(curve.round[-1])) for curve in group}
     if len(group) > 1 and len(spans) == 1:
         first, last = spans.pop()
@@ -72,7 +72,7 @@ def _change_words(group: list[Curve]) -> str:
 
 
 def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
-    """Draw curves over rounds and, if times are known, over time and bytes; only a caption if each has one value."""
+    """Draw curves over rounds and, if times are known, over time and bytes; no figure if each has a single value."""
     title = _title(group)
     if all(len(curve.round) == 1 for curve in group):
         words = [f"{curve.words(float(curve.value[0]))} {_round_words(int(curve.round[0]))}" for curve in group]
@@ -82,7 +82,7 @@ def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
     wide = len(group) > 6
     by_rounds = [curve.round.astype(np.float64) for curve in group]
     svg = to_svg(_draw_figure(group, by_rounds, _ROUNDS, wide=wide), name)
-    against = []
+    against = {}
     times_s = [curve.time_s for curve in group]
     if all(np.isfinite(one).all() for one in times_s):
         last_s = max(float(one[-1]) for one in times_s)
@@ -90,16 +90,14 @@ def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
         axis = time_axis(last_s - begin_s, begin_s)
         scale, unit = byte_scale(float(moved_bytes(run.spent, np.array([last_s]))[0]))
         by_bytes = [moved_bytes(run.spent, one) / scale for one in times_s]
-        for what, x, label in (
-            ("time", [axis.of(one) for one in times_s], axis.label),
-            ("bytes", by_bytes, f"data over the air so far ({unit})"),
-        ):
-            against.append((what, to_svg(_draw_figure(group, x, label, wide=wide), f"{name}-{what}")))
-    return Panel(name=name, title=title, caption=caption, svg=svg, wide=wide, against=tuple(against))
+        against["time"] = _draw_figure(group, [axis.of(one) for one in times_s], axis.label, wide=wide)
+        against["bytes"] = _draw_figure(group, by_bytes, f"data over the air so far ({unit})", wide=wide)
+    svgs = tuple((what, to_svg(figure, f"{name}-{what}")) for what, figure in against.items())
+    return Panel(name=name, title=title, caption=caption, svg=svg, wide=wide, against=svgs)
 
 
 def _draw_figure(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, wide: bool) -> Figure:
-    """Return a figure with each curve at its array in ``x``; ``label`` is that of the x axis."""
+    """Return a figure of curves; ``x`` has the abscissas of each curve, ``label`` is the x axis's."""
     columns = _legend_columns(group) * (2 if wide else 1)
     legend_rows = -(-len(group) // columns)
     height = 2.9 + 0.16 * max(legend_rows - 2, 0)
@@ -115,7 +113,7 @@ def _legend_columns(group: list[Curve]) -> int:
 def _draw_curves(
     ax: Axes, group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, legend_columns: int
 ) -> None:
-    """Draw each curve at its array in ``x``, the range over RSUs shaded; ``label`` is that of the x axis."""
+    """Draw curves with the range over RSUs shaded; ``x`` has the abscissas of each, ``label`` is the x axis's."""
     looks = product(_DASHES, CYCLE)
     for (dashes, colour), curve, at in zip(cycle(looks), group, x, strict=False):
         factor = 100.0 if curve.unit == "%" else 1.0
@@ -132,7 +130,7 @@ def _draw_curves(
 
 
 def draw_accuracy(ax: Axes, run: RunData) -> bool:
-    """Draw the headline's accuracies by round on ``ax``; return False, and draw nothing, if none was measured."""
+    """Draw main results in % by round on ``ax``; if there are none, return False and draw nothing."""
     group = [curve for curve in curves(run) if curve.unit == "%" and curve.result]
     if group:
         _draw_curves(ax, group, [curve.round.astype(np.float64) for curve in group], _ROUNDS, _legend_columns(group))
@@ -141,20 +139,19 @@ def draw_accuracy(ax: Axes, run: RunData) -> bool:
 
 
 def series_panels(run: RunData) -> list[Panel]:
-    """Draw all curves, those of one unit and group in one panel; one panel without a figure if there are none."""
+    """Draw all curves, one panel per unit and group; without any curve, return a panel without a figure."""
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves(run):
         groups.setdefault((curve.unit, curve.group or ("" if curve.unit else curve.label)), []).append(curve)
     if not groups:
-        return [
-            Panel(name="learning", title="Loss and accuracy by round", caption="Not drawn: nothing was measured yet.")
-        ]
+        caption = "Not drawn: nothing was measured yet."
+        return [Panel(name="learning", title="Loss and accuracy by round", caption=caption)]
     names = slugs([group[0].group or group[0].label for group in groups.values()])
     return [_draw_panel(run, f"learning-{name}", group) for name, group in zip(names, groups.values(), strict=True)]
 
 
 def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str], unlike: str) -> str:
-    """Return sentences on silos, the sentence ``unlike`` among them; ``grid``: images, (classes, silos)."""
+    """Return sentences on silos given images (classes, silos), a class's noun (one, many), and a sentence to insert."""
     sizes, held = grid.sum(axis=0), (grid > 0).sum(axis=0)
     largest = grid.max(axis=0) / np.maximum(sizes, 1)
     one, many = kind
@@ -172,7 +169,7 @@ def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str], unlike: str) -
 
 
 def _unlike_words(grid: NDArray[np.float64]) -> str:
-    """Return how unlike the silos' classes are, as a sentence; empty if no alpha fits. ``grid``: (classes, silos)."""
+    """Return a sentence on how unlike silos are, given images (classes, silos); empty if no alpha can be fitted."""
     alpha = fit_alpha(grid.T)
     if alpha is None:
         return ""
@@ -184,7 +181,7 @@ def _unlike_words(grid: NDArray[np.float64]) -> str:
 
 @panel("silos", "Data distribution over silos", wide=True)
 def silo_panel(run: RunData) -> Drawn:
-    """Draw the number of images of each class in each silo; not drawn if all numbers are equal."""
+    """Draw the number of images of each class in each silo; no figure without classes, or if all are equal."""
     silos = run.silos
     if silos.is_empty():
         return None, "Not drawn: this learner's data have no classes."

@@ -44,18 +44,18 @@ _FEW = 10
 
 
 def outcome_order(participations: pl.DataFrame) -> list[str]:
-    """Return the outcomes that occur, in the order to show them; unknown ones last."""
+    """Return the outcomes that occur, in the order of ``OUTCOMES``; unknown ones come last, sorted."""
     present = participations["outcome"].unique().to_list()
     return [name for name in OUTCOMES if name in present] + sorted(name for name in present if name not in OUTCOMES)
 
 
-def _look(outcome: str) -> tuple[str, str]:
-    """Return words and colour of an outcome; an unknown outcome is grey."""
+def _outcome_style(outcome: str) -> tuple[str, str]:
+    """Return label and colour of an outcome; an unknown outcome is grey."""
     return OUTCOMES.get(outcome, (clean(outcome, 24), GREY))
 
 
 def _timeline_rows(run: RunData) -> pl.DataFrame:
-    """Return participations, invited ones if any, of the first 40 windows; ``exit_s`` and ``row`` are the window's."""
+    """Return participations (only invited ones if any) of the first 40 windows, with their ``exit_s`` and ``row``."""
     parts = run.participations if run.invited.is_empty() else run.invited
     exits = pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
     shown = parts.join(ends_of(run.windows), on=WINDOW_KEY, how="left").with_columns(exits)
@@ -65,7 +65,7 @@ def _timeline_rows(run: RunData) -> pl.DataFrame:
 
 
 def _row_names(rows: pl.DataFrame) -> list[str]:
-    """Return the label of each row: its vehicle, and its RSU if the vehicle has rows at several RSUs."""
+    """Return the label of each ``row``, in order: its vehicle, and its RSU if the vehicle is at several RSUs."""
     first = rows.group_by("row", maintain_order=True).first()
     several = pl.col("rsu_id").n_unique().over("vehicle_id") > 1
     return [
@@ -83,7 +83,7 @@ class Bar(NamedTuple):
 
 
 def phases(run: RunData) -> tuple[Bar, ...]:
-    """Return a participation's phases as bars, in this run's order; waiting and exchange only if they took time."""
+    """Return the phases of a participation, in this run's order; waiting and exchange only if any took time."""
     download = Bar("download_s", "download", BLUE)
     training, upload = Bar("train_s", "training", ORANGE), Bar("upload_s", "upload", SKY)
     if not run.participations.select(pl.col("wait_s", "exchange_s").fill_null(0).max()).sum_horizontal().item():
@@ -95,9 +95,9 @@ def phases(run: RunData) -> tuple[Bar, ...]:
 
 
 def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeAxis) -> None:
-    """Draw each participation as a bar divided by phases, over a line for its coverage; no bar if not selected."""
+    """Draw ``_timeline_rows``: a line for coverage, and a bar divided by phases unless it was not selected."""
     for row in rows.iter_rows(named=True):
-        y, colour = row["row"], _look(row["outcome"])[1]
+        y, colour = row["row"], _outcome_style(row["outcome"])[1]
         ax.plot([axis.of(row["enter_s"]), axis.of(row["exit_s"])], [y, y], color=GREY, linewidth=1.0, zorder=2)
         if row["outcome"] == "not_selected":
             continue
@@ -116,7 +116,7 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeA
 
 @panel("timeline", "Windows and participations", wide=True)
 def timeline_panel(run: RunData) -> Drawn:
-    """Draw the first 40 windows with an invitation (if none has: the first 40) as rows: coverage, outcome, phases."""
+    """Draw coverage, outcome and phases in the first 40 windows that have an invitation; if none has, the first 40."""
     if run.participations.is_empty():
         return None, NO_PARTICIPATION
     rows = _timeline_rows(run)
@@ -135,7 +135,7 @@ def timeline_panel(run: RunData) -> Drawn:
     ax.grid(visible=False, axis="y")
     present = [name for name in outcome_order(rows) if name != "not_selected"]
     handles: list[Line2D | Patch] = [Line2D([], [], color=GREY, linewidth=1.0, label="in coverage")]
-    handles += [Patch(color=_look(name)[1], label=_look(name)[0]) for name in present]
+    handles += [Patch(color=_outcome_style(name)[1], label=_outcome_style(name)[0]) for name in present]
     if len(closes):
         handles.append(Line2D([], [], color=INK, linewidth=0.6, linestyle=(0, (1, 2)), label="round closes"))
     columns = len(handles) if len(handles) <= 6 else (len(handles) + 1) // 2
@@ -168,7 +168,7 @@ def outcome_panel(run: RunData) -> Drawn:
     bottom, drawn = np.zeros(len(ticks)), []
     for name in order:
         share = np.bincount(index[outcome == name], minlength=len(totals))[ticks] / totals[ticks] * 100
-        words, colour = _look(name)
+        words, colour = _outcome_style(name)
         bars = ax.bar(range(len(ticks)), share, 0.8, bottom, color=colour, edgecolor="white", linewidth=0.6)
         bars.set_label(words)
         drawn.append(bars)
@@ -198,18 +198,15 @@ def outcome_panel(run: RunData) -> Drawn:
 
 @panel("weights", "Aggregation weight against speed")
 def weight_panel(run: RunData) -> Drawn:
-    """Draw each update's weight, divided by an equal one, against speed at entry; no figure if all are equal."""
+    """Draw each update's weight, relative to equal weights in its round, against speed; no figure if all are equal."""
     rows = run.participations.filter(pl.col("weight").is_not_null() & (pl.col("outcome") == "committed"))
-    rows = rows.with_columns(n=pl.len().over("aggregator", "round")).with_columns(
-        relative=pl.col("weight") * pl.col("n")
-    )
-    rows = rows.filter(pl.col("n") > 1)
+    rows = rows.with_columns(n=pl.len().over("aggregator", "round")).filter(pl.col("n") > 1)
     if rows.is_empty():
         return None, "Not drawn: no round aggregated more than one update."
-    speed, relative = rows["speed_mps"].to_numpy() * 3.6, rows["relative"].to_numpy()
+    speed, relative = rows["speed_mps"].to_numpy() * 3.6, (rows["weight"] * rows["n"]).to_numpy()
     if float(np.abs(relative - 1).max()) < 1e-9:
-        why = f"all {plural(rows.height, 'update')} weighed the same in their round, whatever the speed"
-        return None, f"Not drawn: {why}."
+        updates = plural(rows.height, "update")
+        return None, f"Not drawn: all {updates} weighed the same in their round, whatever the speed."
     figure, ax = drawing(HALF_IN, 3.3, top=0.34)
     ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights (1)")
     many = len(speed) > _MOST_VECTOR_POINTS
@@ -232,7 +229,7 @@ def weight_panel(run: RunData) -> Drawn:
 def _draw_sums(
     ax: Axes, names: Sequence[str], rows: Sequence[Mapping[str, float]], bars: Sequence[Bar], divisor: float, label: str
 ) -> None:
-    """Draw one row of stacked bars per outcome; values are divided by ``divisor``."""
+    """Draw a row of stacked bars per name; ``rows`` have the values by column, ``label`` is the x axis's."""
     layers = ((np.array([row[bar.column] for row in rows]) / divisor, bar.words, bar.colour) for bar in bars)
     ax.set(xlim=(0, max(stacked_rows(ax, names, layers) * 1.05, 1e-9)), xlabel=label)
     legend(ax, 3)
@@ -240,11 +237,10 @@ def _draw_sums(
 
 @panel("spent", "What participations used, by outcome", wide=True)
 def spent_panel(run: RunData) -> Drawn:
-    """Draw bytes and vehicle time, by phase, of all invited participations, by outcome; only time if no byte moved."""
+    """Draw bytes and vehicle time of invited participations by outcome and phase; only time if no byte was sent."""
     rows = run.invited
     if rows.is_empty():
-        nobody = "Not drawn: no vehicle was invited."
-        return None, NO_PARTICIPATION if run.participations.is_empty() else nobody
+        return None, NO_PARTICIPATION if run.participations.is_empty() else "Not drawn: no vehicle was invited."
     order = outcome_order(rows)
     phase_bars = phases(run)
     byte_bars = [Bar("download_bytes", "download", BLUE), Bar("upload_bytes", "upload", SKY)]
@@ -256,7 +252,7 @@ def spent_panel(run: RunData) -> Drawn:
     top = 0.18 + 0.16 * -(-len(phase_bars) // 3)
     figure = Figure((FULL_IN, 0.56 + top + 0.3 * len(order)))
     total_bytes = float(rows.select(pl.col(sizes).sum()).sum_horizontal().item())
-    names = [f"{_look(name)[0]} ({count(table[name]['n'])})" for name in order]
+    names = [f"{_outcome_style(name)[0]} ({count(table[name]['n'])})" for name in order]
     values = [table[name] for name in order]
     if total_bytes:  # else only the times are drawn
         scale, unit = byte_scale(total_bytes)

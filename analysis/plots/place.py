@@ -23,25 +23,23 @@ from vnetsim.coverage.rsu import Rsu
 _CELLS = 640
 _FEW = 12
 """Most RSUs with names and dashed discs; more names would hide the map."""
-_LABEL_OFFSET_PT = 6.0
-"""Distance of an RSU's name from the RSU (points)."""
 
 
 def covered_extent(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
-    """Return x_min, x_max, y_min and y_max of all discs (m)."""
+    """Return x_min, x_max, y_min and y_max (m) of all coverage discs, of one RSU or more."""
     x, y, r = (np.array([getattr(rsu, name) for rsu in rsus]) for name in ("x_m", "y_m", "range_m"))
     return float((x - r).min()), float((x + r).max()), float((y - r).min()), float((y + r).max())
 
 
 def _extent(run: RunData) -> tuple[float, float, float, float]:
-    """Return x_min, x_max, y_min and y_max of all discs with a margin (m)."""
+    """Return x_min, x_max, y_min and y_max (m) of all discs with a margin."""
     west, east, south, north = covered_extent(run.rsus)
     margin = 0.06 * max(east - west, north - south)
     return west - margin, east + margin, south - margin, north + margin
 
 
 def frame(ax: Axes, extent: tuple[float, float, float, float]) -> None:
-    """Show an extent (x_min, x_max, y_min, y_max in m) in equal scale; label the axes (m of the net), hide the grid."""
+    """Limit axes to x_min, x_max, y_min, y_max (m) in equal scale, label them, and hide the grid."""
     long = max(abs(value) for value in extent) >= 1e5  # coordinates of projected nets have seven digits
     ax.locator_params(nbins=3 if long else 6)
     if long:
@@ -56,7 +54,7 @@ def frame(ax: Axes, extent: tuple[float, float, float, float]) -> None:
 
 
 def join_polylines(lanes: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of all polylines, with NaN between them, to draw one SVG path instead of thousands."""
+    """Return x and y (m) of all polylines, each followed by NaN, to draw one SVG path instead of thousands."""
     gap = pl.lit([float("nan")], dtype=pl.List(pl.Float64))
     joined = lanes.select(pl.concat_list("x_m", gap), pl.concat_list("y_m", gap)).explode("x_m", "y_m")
     return joined["x_m"].to_numpy(), joined["y_m"].to_numpy()
@@ -74,14 +72,9 @@ def _draw_rsus(ax: Axes, run: RunData) -> None:
     for rsu in run.rsus:
         ax.add_patch(Circle((rsu.x_m, rsu.y_m), rsu.range_m, **disc))
         if few:
-            ax.annotate(
-                shortened(rsu.id, 24),
-                (rsu.x_m, rsu.y_m),
-                (_LABEL_OFFSET_PT, _LABEL_OFFSET_PT),
-                textcoords="offset points",
-                fontsize=8.0,
-                bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-            )
+            box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+            where: dict[str, Any] = {"xy": (rsu.x_m, rsu.y_m), "xytext": (6.0, 6.0), "textcoords": "offset points"}
+            ax.annotate(shortened(rsu.id, 24), **where, fontsize=8.0, bbox=box)
     places = [rsu.x_m for rsu in run.rsus], [rsu.y_m for rsu in run.rsus]
     ax.plot(*places, "^", color=BLACK, markersize=6 if few else 4.5, markeredgecolor="white", mew=0.8)
 
@@ -94,10 +87,10 @@ def map_axes(
     above_in: float = 0.52,
     beside_in: float = 0.12,
 ) -> tuple[Figure, Axes]:
-    """Return a figure with lanes and discs in equal scale, and its axes; by default it shows all discs.
+    """Return a figure with lanes and coverage discs in equal scale, and its axes.
 
-    ``extent`` is x_min, x_max, y_min, y_max (m); ``above_in`` and ``beside_in`` are room (in) for legend and colour
-    bar.
+    ``extent`` is x_min, x_max, y_min, y_max (m), by default that of all discs; ``above_in`` and ``beside_in`` are the
+    room (inches) for legend and colour bar.
     """
     extent = extent or _extent(run)
     aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])
@@ -109,7 +102,7 @@ def map_axes(
 
 
 def _draw_ground(ax: Axes, run: RunData, extent: tuple[float, float, float, float]) -> None:
-    """Draw lanes and RSU discs in equal scale, and show ``extent`` (x_min, x_max, y_min, y_max in m)."""
+    """Draw lanes and RSU discs in equal scale; limit the axes to x_min, x_max, y_min, y_max (m)."""
     if not run.lanes.is_empty():
         ax.plot(*join_polylines(run.lanes), color=PALE if run.windows.height else GREY, linewidth=0.8, zorder=0.8)
     _draw_rsus(ax, run)
@@ -119,7 +112,7 @@ def _draw_ground(ax: Axes, run: RunData, extent: tuple[float, float, float, floa
 def _draw_speeds(
     figure: matplotlib.figure.Figure, ax: Axes, run: RunData, extent: tuple[float, float, float, float]
 ) -> SpeedMap:
-    """Draw the mean speed by place and its colour bar; return the speeds."""
+    """Draw the mean speed by place within an extent (m), and its colour bar; return the speeds."""
     speeds = speed_map(run.paths or run.windows, extent, _CELLS)
     kmh = speeds.mean_mps * 3.6
     top = max(float(np.nanpercentile(kmh, 99)), 1.0)
@@ -139,14 +132,14 @@ def _draw_speeds(
 
 
 def draw_map(ax: Axes, run: RunData) -> None:
-    """Draw lanes, RSU discs and mean speeds in equal scale; without windows, no speeds."""
+    """Draw lanes, RSU discs and, if there are windows, mean speeds in equal scale on ``ax``."""
     _draw_ground(ax, run, _extent(run))
     if not run.windows.is_empty():
         _draw_speeds(ax.figure.figure, ax, run, _extent(run))
 
 
 def map_panel(run: RunData, ids: str = "map") -> Panel:
-    """Draw lanes, RSU discs and mean speeds in equal scale; ``ids`` makes the ids in the SVG unique on a page."""
+    """Draw lanes, RSU discs and mean speeds; ``ids`` begins the ids in the SVG, to make them unique on a page."""
     title = "Where vehicles drove in coverage, and how fast"
     if run.windows.is_empty() and run.lanes.is_empty():
         return Panel(name="map", title=title, caption="There is neither a road net nor a vehicle to draw.")

@@ -43,12 +43,12 @@ FILM_BYTES = 1_400_000
 
 
 def _class_names(run: RunData) -> dict[int, str]:
-    """Return the names of the classes, or of ranges of the steering angle, by number."""
+    """Return the names of the classes, or of the ranges of the steering angle, by number; empty without classes."""
     return {label: clean(name, 40) for label, name in run.silos.select("class", "class_name").unique().iter_rows()}
 
 
-def _squares(run: RunData) -> tuple[Integers, float, tuple[float, float], tuple[int, int]]:
-    """Return each image's square, a square's side (m), the grid's south-western corner (m), and (rows, columns)."""
+def _divide_map(run: RunData) -> tuple[Integers, float, tuple[float, float], tuple[int, int]]:
+    """Return each image's square, a square's side (m), the map's south-western corner (m), and (rows, columns)."""
     assert run.samples is not None
     of = run.samples.places
     west, east, south, north = covered_extent(run.rsus)
@@ -61,10 +61,10 @@ def _squares(run: RunData) -> tuple[Integers, float, tuple[float, float], tuple[
     return row * columns + column, side_m, (west, south), (rows, columns)
 
 
-def explained(values: Floats, groups: Integers) -> float:
-    """Return the share of the values' variance between groups, corrected for their number (Kelley 1935).
+def explained_variance(values: Floats, groups: Integers) -> float:
+    """Return the share of the variance of values that their groups explain: Kelley's epsilon squared (1935).
 
-    It is 0 for groups drawn at random; NaN if it cannot be estimated.
+    It is 0 if groups explain no more than random ones; NaN if all values are equal or all groups have one value.
     """
     _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     left, total = len(values) - len(sizes), float(np.var(values)) * len(values)
@@ -74,8 +74,8 @@ def explained(values: Floats, groups: Integers) -> float:
     return max(0.0, 1 - inside / left * (len(values) - 1) / total)
 
 
-def told_by_place(labels: Integers, squares: Integers) -> float:
-    """Return the share of images whose class is the most frequent of the other images in their square; ties miss."""
+def predictability_by_place(labels: Integers, squares: Integers) -> float:
+    """Return the share of images whose class is the most frequent of the other images in their square, without ties."""
     counts = np.zeros((int(squares.max()) + 1, max(int(labels.max()) + 1, 2)), dtype=np.int64)
     np.add.at(counts, (squares, labels), 1)
     second, first = np.sort(counts, axis=1)[:, -2:].T
@@ -83,10 +83,10 @@ def told_by_place(labels: Integers, squares: Integers) -> float:
 
 
 def seen_panel(run: RunData) -> Panel:
-    """Draw squares of the map by most frequent class or mean steering angle of the training images from there."""
+    """Draw the map in squares, coloured by the most frequent class or mean steering angle of images; needs samples."""
     assert run.samples is not None
     of = run.samples.places
-    square, side_m, (west, south), (rows, columns) = _squares(run)
+    square, side_m, (west, south), (rows, columns) = _divide_map(run)
     images, taken = np.bincount(square, minlength=rows * columns), plural(len(square), "training image")
     wide, side = columns > 1.7 * rows, f"{number(side_m, 2)}{THIN}m"
     figure, ax = map_axes(
@@ -102,7 +102,7 @@ def seen_panel(run: RunData) -> Panel:
         bar = ax.inset_axes((1 + 0.12 * per_in, 0, 0.13 * per_in, 1))
         figure.colorbar(ScalarMappable(colour, _DIVERGING), cax=bar, label="mean steering angle", ticks=MaxNLocator(5))
         bar.grid(visible=False)
-        shares = [percent(explained(angle, square), 0) for angle in (of["angle"], np.abs(of["angle"]))]
+        shares = [percent(explained_variance(angle, square), 0) for angle in (of["angle"], np.abs(of["angle"]))]
         words = (
             f"Mean steering angle, right positive, of the {taken} from each square of {side}. Place "
             f"explains {shares[0]} of the variance of the angle, and {shares[1]} of that of its size: which way a car "
@@ -120,8 +120,8 @@ def seen_panel(run: RunData) -> Panel:
         legend(ax, 4 if wide else 3, keys)
         words = (
             f"The class that the {taken} from each square of {side} show most often. "
-            f"{percent(told_by_place(of['label'], square), 0)} of the images are of the class most often seen in the "
-            f"other images from their square; {percent(float(totals.max() / totals.sum()), 0)} are of "
+            f"{percent(predictability_by_place(of['label'], square), 0)} of the images are of the class most often "
+            f"seen in the other images from their square; {percent(float(totals.max() / totals.sum()), 0)} are of "
             f"{names.get(int(totals.argmax()), 'one class')}, the most frequent."
         )
     pixels[:, 3] = images > 0
@@ -131,12 +131,8 @@ def seen_panel(run: RunData) -> Panel:
     return Panel(name="seen", title="What was seen where", caption=caption, svg=to_svg(figure, "seen"), wide=wide)
 
 
-def _ends(values: Floats) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
-
-
 def speed_table(run: RunData) -> tuple[Table, str]:
-    """Return a table of steering, blur and targets by quarters of the speed, and sentences on speed, place and time."""
+    """Return a table of steering, blur and classes by quarter of the speeds, and sentences on speed, place and time."""
     assert run.samples is not None
     of = run.samples.places
     speed, steers = of["speed_mps"], np.abs(of["angle"])
@@ -147,7 +143,7 @@ def speed_table(run: RunData) -> tuple[Table, str]:
         inside = quarter == one
         straight = steers[inside & known]
         row = [
-            " to ".join(dict.fromkeys(count(float(end) * 3.6) for end in _ends(speed[inside]))) + " km/h",
+            " to ".join(dict.fromkeys(count(float(f(speed[inside])) * 3.6) for f in (np.min, np.max))) + " km/h",
             count(int(np.count_nonzero(inside))),
             number(float(straight.mean()), 2) if len(straight) else number(np.nan),
             percent(float((straight < _STRAIGHT).mean()), 0) if len(straight) else number(np.nan),
@@ -161,21 +157,21 @@ def speed_table(run: RunData) -> tuple[Table, str]:
     table = Table(
         title="What is seen at which speed", head=head if run.has_angles else (*head, "most frequent class"), rows=rows
     )
-    square, minute = _squares(run)[0], np.floor(of["time_s"] / 60).astype(np.int64)
+    square, minute = _divide_map(run)[0], np.floor(of["time_s"] / 60).astype(np.int64)
     related = ""
     if min(len(np.unique(values[known])) for values in (speed, steers)) > 1:
         ranked = pl.DataFrame({"speed": speed[known], "steers": steers[known]})
         rank = ranked.select(pl.corr("speed", "steers", method="spearman")).item()
         related = f"Speed and |steering| have the rank correlation {number(rank, 2)} (Spearman). "
-    shares = [explained(speed, groups) for groups in (square, minute)]
+    shares = [explained_variance(speed, groups) for groups in (square, minute)]
     return table, (
         f"{related}Of the variance of the speed, and so of the blur, place (squares) explains {percent(shares[0], 0)}, "
         f"time (minutes) {percent(shares[1], 0)}."
     )
 
 
-def _target(run: RunData, names: Mapping[int, str], label: float) -> str:
-    """Return a frame's class (-1: none) or steering angle (NaN: unknown) in words."""
+def _target_words(run: RunData, names: Mapping[int, str], label: float) -> str:
+    """Return a frame's label in words: its class (-1: none), or its steering angle (NaN: unknown)."""
     if run.has_angles:
         words = f"steers {round(label, 2) + 0:.2f}" if np.isfinite(label) else "no angle: its path ends"
         return words.replace("-", "\u2212")  # no minus before zero
@@ -184,7 +180,7 @@ def _target(run: RunData, names: Mapping[int, str], label: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FramedPath:
-    """Frames along a vehicle's path: of each a PNG data URI, and words on when it was taken, how fast, its target."""
+    """Frames along a vehicle's path: a PNG data URI of each, and in words its time, speed, and class or angle."""
 
     title: str
     detail: str
@@ -192,7 +188,7 @@ class FramedPath:
 
 
 def framed_paths(run: RunData) -> list[FramedPath]:
-    """Return blurred frames along the paths of a slow, a median and a fast vehicle; empty with fewer than three."""
+    """Return blurred frames of a slow, a median and a fast vehicle, in this order; empty with fewer than three."""
     if run.samples is None or len(run.samples.paths.get("vehicles", ())) < 3:
         return []
     of, begin_s, names = run.samples.paths, run.manifest.traffic.begin_s, _class_names(run)
@@ -208,7 +204,7 @@ def framed_paths(run: RunData) -> list[FramedPath]:
         for row in rows:
             speed = f"{count(float(of['speed_mps'][row]) * 3.6)} km/h"
             after = f"+{float(of['time_s'][row]) - first_s:.2f}".rstrip("0").rstrip(".") + " s"
-            words = after, speed, _target(run, names, float(of["label"][row]))
+            words = after, speed, _target_words(run, names, float(of["label"][row]))
             frames.append((png_strip(of["blurred"][[row]])[0], words))
         detail = (
             f"{clean(of['vehicles'][path], 24)}: {quantity(float(of['mean_mps'][path]) * 3.6, 'km/h')} on average, "
@@ -233,19 +229,19 @@ def film(run: RunData, vehicles: Sequence[str]) -> list[list[Any]]:
         if name not in index:
             continue
         rows = np.flatnonzero(of["path"] == path)
-        uri = _jpeg(np.concatenate([of["images"][rows], of["blurred"][rows]], axis=1))
+        uri = _encode_jpeg(np.concatenate([of["images"][rows], of["blurred"][rows]], axis=1))
         if size + len(uri) > FILM_BYTES:
             continue
         size += len(uri)
         columns = of["time_s"], of["speed_mps"] * 3.6, of["kernel_px"]
         facts = [[round(float(column[row]), 2) for column in columns] for row in rows]
-        words = [_target(run, names, float(of["label"][row])) for row in rows]
+        words = [_target_words(run, names, float(of["label"][row])) for row in rows]
         played.append([index[name], uri, [[*fact, word] for fact, word in zip(facts, words, strict=True)]])
     return played
 
 
-def _jpeg(images: NDArray[np.uint8]) -> str:
-    """Return images of shape (N, H, W, C) side by side as a JPEG data URI; a fifth of the bytes of a PNG."""
+def _encode_jpeg(images: NDArray[np.uint8]) -> str:
+    """Return images (N, H, W, C) side by side as the data URI of a JPEG, which has a fifth of the bytes of a PNG."""
     row = np.concatenate(list(images), axis=1)
     buffer = io.BytesIO()
     Image.fromarray(row if row.shape[2] == 3 else row[..., 0]).save(buffer, format="JPEG", quality=90, subsampling=0)

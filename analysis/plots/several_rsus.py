@@ -40,9 +40,10 @@ _MOST_COLOURS = len(CYCLE) - 1
 
 
 def successions(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return pairs of consecutive windows of a vehicle at two RSUs: ``vehicle_id``, ``rsu_id``, ``next_rsu_id``.
+    """Return a row per two consecutive windows of a vehicle at two RSUs, in order of vehicle and entry.
 
-    ``gap_s`` is the time without coverage between the two windows (s), negative if they overlap.
+    Columns: ``vehicle_id``; ``rsu_id``; ``next_rsu_id``; ``gap_s``, the time (s) without coverage between the windows,
+    negative if they overlap.
     """
     mine = pl.col("vehicle_id") == pl.col("vehicle_id").shift(-1)
     return (
@@ -55,14 +56,14 @@ def successions(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def multiplicity(windows: pl.DataFrame) -> float:
-    """Return the mean number of RSUs that cover a covered vehicle, over time; 0 without coverage."""
+    """Return how many RSUs cover a covered vehicle, mean over vehicles and time; 0 without coverage."""
     held, covered = (float((found["exit_s"] - found["enter_s"]).sum()) for found in (windows, merged_windows(windows)))
     return held / covered if covered else 0.0
 
 
 @panel("rsus-met", "RSUs that a vehicle meets")
 def met_panel(run: RunData) -> Drawn:
-    """Draw the share of vehicles by the number of RSUs that covered them."""
+    """Draw the share of vehicles by the number of RSUs whose coverage they entered."""
     if run.windows.is_empty():
         return None, "Not drawn: no coverage window was recorded."
     met = run.windows.group_by("vehicle_id").agg(pl.col("rsu_id").n_unique())["rsu_id"].to_numpy()
@@ -123,14 +124,9 @@ def commits_panel(run: RunData) -> Drawn:
         [rsu.x_m for rsu in order], [rsu.y_m for rsu in order], c=[counts.get(rsu.id, 0) for rsu in order],
         s=size, norm=colour, cmap=VIRIDIS, edgecolors="white", linewidths=0.8, zorder=5,
     )  # fmt: skip
-    bar = figure.colorbar(
-        ScalarMappable(colour, VIRIDIS),
-        ax=ax,
-        label="updates committed",
-        fraction=0.03,
-        pad=0.01,
-        ticks=MaxNLocator(integer=True),
-    )
+    committed_by_rsu = ScalarMappable(colour, VIRIDIS)
+    ticks = MaxNLocator(integer=True)
+    bar = figure.colorbar(committed_by_rsu, ax=ax, label="updates committed", fraction=0.03, pad=0.01, ticks=ticks)
     bar.ax.grid(visible=False)
     silent = sum(rsu.id not in counts for rsu in run.rsus)
     best = max(counts, key=lambda name: (counts[name], name))
@@ -145,7 +141,7 @@ def commits_panel(run: RunData) -> Drawn:
 
 @panel("models-apart", "The RSUs' models over time", wide=True)
 def apart_panel(run: RunData) -> Drawn:
-    """Draw the main result of each RSU's model over time, and below how far these models are from their mean."""
+    """Draw a main result (an accuracy if any) of each RSU's model over time, and below how far the models differ."""
     series = sorted((one for one in run.manifest.series if one.result), key=lambda one: one.unit != "%")
     rows = run.measured.filter(pl.col("value").is_finite()).sort("time_s", maintain_order=True)
     known = set(rows.filter(pl.col("aggregator").is_in([rsu.id for rsu in run.rsus]))["name"])
@@ -176,7 +172,7 @@ def apart_panel(run: RunData) -> Drawn:
     last = {str(name): float(of["value"][-1]) for name, of in lines.items()}
 
     def words(pick: Callable[..., str]) -> str:
-        """Return the value and the RSU of the model that ``pick`` (min or max) picks."""
+        """Return in words the last value, and its RSU, that ``pick`` (min or max) takes from all models."""
         name = pick(last, key=last.__getitem__)
         value = percent(last[name]) if shown.unit == "%" else quantity(last[name], shown.unit)
         return f"{value} (RSU {shortened(name, 30)})"
@@ -192,22 +188,19 @@ def apart_panel(run: RunData) -> Drawn:
 
 @panel("handovers", "Handovers by what the vehicle did")
 def handover_panel(run: RunData) -> Drawn:
-    """Draw handovers by the stage in which the participation was, coloured by how it ended."""
+    """Draw the number of handovers by stage of the participation, coloured by the participation's outcome."""
     found = run.handovers
     if found.is_empty():
         return None, "Not drawn: nobody was handed over while it took part."
     stages = [stage for stage in ("download", "training", "outside", "upload") if stage in set(found["stage"])]
     figure, ax = drawing(HALF_IN, 0.9 + 0.42 * len(stages), left=0.9, top=0.55)
     fates = set(found["fate"])
-    stacked_rows(
-        ax,
-        stages,
-        (
-            (np.array([found.filter(stage=stage, fate=fate).height for stage in stages]), *look)
-            for fate, look in OUTCOMES.items()
-            if fate in fates
-        ),
+    layers = (
+        (np.array([found.filter(stage=stage, fate=fate).height for stage in stages]), *look)
+        for fate, look in OUTCOMES.items()
+        if fate in fates
     )
+    stacked_rows(ax, stages, layers)
     ax.set_xlabel("handovers")
     legend(ax, columns=3)
     once = found.unique("participation")

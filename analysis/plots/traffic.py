@@ -33,14 +33,14 @@ _MAX_STEPS = 1500
 _BINS, _BINS_OF_SEVERAL = 600, 200
 
 
-def _curves(windows: pl.DataFrame) -> dict[str, StepCurve]:
-    """Return the number of vehicles in coverage over time, by RSU with traffic; the RSU with most windows is first."""
+def _count_in_coverage(windows: pl.DataFrame) -> dict[str, StepCurve]:
+    """Return the number of vehicles in coverage over time, by RSU that has windows, most windows first."""
     ids = windows.group_by("rsu_id").len().sort("len", "rsu_id", descending=[True, False])["rsu_id"]
     return {name: in_coverage(windows.filter(pl.col("rsu_id") == name)) for name in ids}
 
 
-def _span(run: RunData) -> tuple[float, float]:
-    """Return begin and end (s) of the time axis: the run's, or the first entry, the last exit, if outside the run."""
+def _time_span(run: RunData) -> tuple[float, float]:
+    """Return begin and end (s) of run and windows together; the windows of the run must not be empty."""
     begin, end = run.manifest.traffic.begin_s, run.manifest.time_s
     enter, leave = run.windows["enter_s"].to_numpy(), run.windows["exit_s"].to_numpy()
     last = float(leave.max())
@@ -52,7 +52,7 @@ def _span(run: RunData) -> tuple[float, float]:
 
 
 def _points_to_draw(curve: StepCurve, begin: float, end: float, most: int, bins: int) -> tuple[Floats, Floats]:
-    """Return times (s) and values to draw as steps: all steps, or, if over ``most``, means of ``bins`` equal spans."""
+    """Return times (s) and values to draw as steps: all or, if there are over ``most``, means of ``bins`` spans."""
     if len(curve.time_s) <= most:
         return np.concatenate([[begin], curve.time_s, [end]]), np.concatenate([[0], curve.value, [0]])
     edges = np.linspace(begin, end, bins + 1)
@@ -62,12 +62,12 @@ def _points_to_draw(curve: StepCurve, begin: float, end: float, most: int, bins:
 
 @panel("occupancy", "Vehicles in coverage", wide=True)
 def occupancy_panel(run: RunData) -> Drawn:
-    """Draw the vehicles in coverage over time: one curve, or one row per RSU if there are several."""
+    """Draw the number of vehicles in coverage over time: one curve, or a row for each of several RSUs."""
     if run.windows.is_empty():
         return None, NO_TRAFFIC
-    begin, end = _span(run)
+    begin, end = _time_span(run)
     axis = time_axis(end - begin, run.manifest.traffic.begin_s)
-    found = _curves(run.windows.with_columns(exit_s=pl.min_horizontal("exit_s", pl.lit(end))))
+    found = _count_in_coverage(run.windows.with_columns(exit_s=pl.min_horizontal("exit_s", pl.lit(end))))
     shown = list(found.items())[:_MAX_RSUS]
     peak = max(curve.peak for _, curve in shown)
     several = len(shown) > 1
@@ -84,12 +84,9 @@ def occupancy_panel(run: RunData) -> Drawn:
         ax.set_yticks(range(len(shown)), [shortened(name, 18) for name, _ in reversed(shown)])
         ax.set_ylim(-0.08, len(shown))
         ax.tick_params(axis="y", length=0)
-    else:
-        ax.set_ylabel("vehicles")
-        ax.set_ylim(0, peak * 1.06)
-    if several:
         caption = f"All rows have one scale; the highest curve reaches {plural(peak, 'vehicle')}."
     else:
+        ax.set(ylabel="vehicles", ylim=(0, peak * 1.06))
         name, curve = shown[0]
         mean = number(float(curve.means(np.array([begin, end]))[0]))
         caption = f"RSU {clean(name, 24)}: at most {count(curve.peak)}, {mean} on average."
@@ -101,7 +98,7 @@ def occupancy_panel(run: RunData) -> Drawn:
 
 
 def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:
-    """Return the declared speed bounds (km/h) of the truncated-Gaussian traffic model; None for other traffic."""
+    """Return the speed bounds (km/h) in the settings of traffic ``gaussian``; None for other traffic or bad bounds."""
     made = run.manifest.traffic.plugin
     if run.manifest.traffic.kind != "gaussian" or made is None:
         return None
@@ -112,7 +109,7 @@ def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:
 
 
 def _fit_words(fit: SpeedFit | None, declared: bool) -> str:
-    """Return the fit of the entry speeds in words, or why none fits; ``declared``: its bounds are from the settings."""
+    """Return in words the fit or, if None, why there is none; ``declared``: its bounds are from the settings."""
     if fit is None:
         return "Too few different speeds to fit a distribution."
     bounds = f"{number(fit.low)}\u2013{number(fit.high)} km/h ({'declared' if declared else 'observed'})"
@@ -156,7 +153,7 @@ def speed_panel(run: RunData) -> Drawn:
 
 
 def draw_dwell(ax: Axes, run: RunData) -> tuple[Dwell, float]:
-    """Draw dwell times of windows (at least one), cut ones in another colour; return the median, the axis end (s)."""
+    """Draw dwell times of one or more windows, cut ones in another colour; return the median and the axis end (s)."""
     seconds = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
     cut = (run.windows["exit_cause"].is_in(CUT_EXIT) | run.windows["entry_cause"].is_in(CUT_ENTRY)).to_numpy()
     top = max(float(np.percentile(seconds, 99.0)) * 1.02, 1e-3)
@@ -178,7 +175,7 @@ def draw_dwell(ax: Axes, run: RunData) -> tuple[Dwell, float]:
 
 @panel("dwell", "Dwell time")
 def dwell_panel(run: RunData) -> Drawn:
-    """Draw the dwell times of windows."""
+    """Draw the histogram of the dwell times of windows."""
     if run.windows.is_empty():
         return None, NO_TRAFFIC
     figure, ax = drawing(HALF_IN, 2.9, top=0.34)

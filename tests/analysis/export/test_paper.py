@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from small_runs import UNDRAWN, figures
 
 import vnetsim
-from analysis.export.latex import booktabs, escape_latex, with_citations
+from analysis.export.latex import booktabs, escape_latex, markdown_to_latex
 from analysis.export.methods import settings_tables
 from analysis.formatting import Table
 from vnetsim.cli.commands import main
@@ -148,7 +148,7 @@ def test_latex_of_hostile_text():
     )
     assert escape_latex("1\u202f234 \u2212 5\u202f\u00d7\u202f10\u00b3\n\x00") == r"1\,234 $-$ 5\,$\times$\,10$^{3}$ ?"
     assert escape_latex("10\u207b\u2074") == "10$^{-}$$^{4}$"
-    assert with_citations("as in [@sumo], 5 %.\n") == "as in \\cite{sumo}, 5 \\%.\n"
+    assert markdown_to_latex("as in [@sumo], 5 %.\n") == "as in \\cite{sumo}, 5 \\%.\n"
     table = booktabs(Table(title=HOSTILE, head=("a", "b"), rows=[(HOSTILE, "1 & 2")], note="n"), "x-1")
     check_latex(table)
     assert r"\begin{tabular}{lr}" in table or r"\begin{tabular}{rr}" in table

@@ -119,7 +119,7 @@ def test_a_vehicle_that_trains_is_orange_where_it_was(make_run, tmp_path):
         window = table.windows.filter(vehicle_id=row["vehicle_id"]).row(0, named=True)
         path = [np.interp(time_s, window["path_time_s"], window[f"path_{axis}_m"]) for axis in "xy"]
         x, y = frames.figure.axes[0].transData.transform(path)
-        picture = frames.picture(k)
+        picture = frames.draw(k)
         assert picture.getpixel((int(x), int(picture.height - y))) == tuple(round(255 * one) for one in to_rgb(ORANGE))
         found += 1
     assert found >= 2
@@ -133,26 +133,26 @@ def test_a_handover_is_an_arc_between_the_rsus(make_run, tmp_path, monkeypatch):
     monkeypatch.setattr(video, "handovers_of", lambda *_: handovers)
     frames = frames_of(run, 10)
     at = round(at_s - frames._motion.begin_s)  # a frame shows a second
-    frames.place(at - 1)
+    frames.move_artists(at - 1)
     assert not frames._arcs.get_segments()
-    frames.place(at + 2)
+    frames.move_artists(at + 2)
     (arc,) = frames._arcs.get_segments()
     np.testing.assert_allclose(arc[[0, -1]], [(500, 500), (900, 500)])
-    assert [frames._serving(0, 0, 0.0, at_s + one) for one in (-1, 1)] == [0, 1]
+    assert [frames._find_serving_rsu(0, 0, 0.0, at_s + one) for one in (-1, 1)] == [0, 1]
     assert "handed over" in [text.get_text() for text in frames.figure.legends[0].get_texts()]
 
 
 def test_a_long_run_is_shown_faster(run):
     frames = frames_of(run, 1)
     frames._run = replace(frames._run, every=3)
-    frames.place(0)
+    frames.move_artists(0)
     assert frames._clock.get_text().endswith("x as fast, 1 in 3 vehicles")
     assert len(frames) <= video.LONGEST_S + 1
     assert frames._speed % video.SLOWEST == 0
     for k, words in ((0, "0 of 3 rounds closed, 0 committed"), (len(frames) - 1, "3 of 3 rounds closed, 15 committed")):
-        frames.place(k)
+        frames.move_artists(k)
         assert f"{frames._speed} x as fast" in frames._clock.get_text()
-        assert frames._says.get_text().startswith(words)
+        assert frames._counts.get_text().startswith(words)
 
 
 def test_colours_and_words_are_those_of_the_page():
@@ -167,6 +167,6 @@ def test_a_frame_says_of_how_many_vehicles_it_shows_one(make_run, tmp_path, monk
     monkeypatch.setattr(analysis.loading, "MOST_WINDOWS", 30)
     monkeypatch.setattr(video, "MOST_WINDOWS", 10)
     frames = frames_of(path, 1)
-    frames.place(0)
+    frames.move_artists(0)
     k = 2 * -(-load(path).windows.height // 10)
     assert frames._clock.get_text().endswith(f"x as fast, 1 in {k} vehicles")

@@ -10,7 +10,7 @@ from small_runs import UNDRAWN, figures, write_table
 
 from analysis.formatting import si
 from analysis.loading import load
-from analysis.plots.exchanges import EXCHANGE_PANELS, pairs
+from analysis.plots.exchanges import EXCHANGE_PANELS, group_by_pair
 from analysis.plots.participation import phases
 from analysis.report.headline import headline
 from analysis.report.page import build_report
@@ -62,7 +62,7 @@ def test_pairs_count_directions():
         row(1, 2, outcome="cut", via=""), row(2, 1, outcome="cut", via=""),
         row(3, 1, via="relay", round=7), row(1, 3, via="sidelink", round=7),
     ]  # fmt: skip
-    table = pairs(pl.DataFrame(rows))
+    table = group_by_pair(pl.DataFrame(rows))
     assert table["state"].to_list() == ["both", "one", "none", "both"]
     assert table["round"].to_list() == [0, 0, 0, 7]
     assert table["relayed"].to_list() == [False, False, False, True]
