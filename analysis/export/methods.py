@@ -56,8 +56,8 @@ def write_methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonD
         return " ".join(lines) + "\n"
     for label, run in runs.items():
         if run.manifest.learner is not None:
-            papers = [(run.manifest.learner.name, run.manifest.learner.paper)]
-            cited = "".join(f" [@{key}]" for key in references(papers, run.manifest.vnetsim) if key not in ALWAYS_CITED)
+            entries = bibtex_entries([(run.manifest.learner.name, run.manifest.learner.paper)], run.manifest.vnetsim)
+            cited = "".join(f" [@{key}]" for key in entries if key not in ALWAYS_CITED)
             lines.append(f"{clean(label) or 'Learner'}{cited}: {_list_facts(run, 'Learner')}.")
     lines += [f"{title}: {words}." for title in ("Radio", "Computers") if (words := _list_facts(first, title))]
     several = _DESCRIBED_FOR_SEVERAL if len(first.rsus) > 1 else ()
@@ -92,7 +92,7 @@ def _comparison_words(data: ComparisonData) -> str:
     )
 
 
-def references(papers: Iterable[tuple[str, str]], version: str) -> dict[str, str]:
+def bibtex_entries(papers: Iterable[tuple[str, str]], version: str) -> dict[str, str]:
     """Return BibTeX entries by key: of vnetsim (with its ``version``), SUMO, and the papers of learners.
 
     ``papers`` are pairs of a learner's name and its ``paper``, a citation in words. Entries are found by the arXiv

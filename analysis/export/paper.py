@@ -19,7 +19,7 @@ from analysis.comparison.data import ComparisonData
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.sections import Compared
 from analysis.export.latex import booktabs, escape_latex, markdown_to_latex
-from analysis.export.methods import Runs, references, settings_tables, write_methods
+from analysis.export.methods import Runs, bibtex_entries, settings_tables, write_methods
 from analysis.formatting import Table, clean
 from analysis.loading import RunData, load
 from analysis.report.headline import headline
@@ -48,7 +48,7 @@ Files = dict[str, bytes]
 """Contents of files, by path below the new folder."""
 
 
-def runs_of(folder: Path) -> Runs:
+def load_runs(folder: Path) -> Runs:
     """Return a run (label ""), or a finished cell per arm and condition, by label; InputError if none is finished."""
     return (
         _one_cell_each(folder, load_comparison(folder))
@@ -70,7 +70,7 @@ def export_paper(folder: Path, to: Path) -> Path:
 
     InputError if ``folder`` is unusable or ``to`` is not empty; RunError if ``to`` cannot be written.
     """
-    refuse_what_is_there(to)
+    require_empty(to)
     files = _comparison_files(folder) if RunDirectory(folder).holds(COMPARISON) else _run_files(folder)
     written = Folder(to)
     for name, content in files.items():
@@ -136,13 +136,13 @@ def _all_files(
     files = {f"tables/{name}.csv": frame.write_csv().encode() for name, frame in frames.items()}
     files |= _result_files([*parts, settings], pdfs) | inputs
     files |= {"methods.md": text.encode("utf-8", "replace"), "methods.tex": markdown_to_latex(text).encode()}
-    files["references.bib"] = ("\n\n".join(references(papers, first.manifest.vnetsim).values()) + "\n").encode()
+    files["references.bib"] = ("\n\n".join(bibtex_entries(papers, first.manifest.vnetsim).values()) + "\n").encode()
     files["reproducibility.md"] = _reproducibility(first, command, input_lines)
     return files
 
 
-def refuse_what_is_there(to: Path) -> None:
-    """Refuse a file, or a folder that is not empty, with InputError."""
+def require_empty(to: Path) -> None:
+    """Raise InputError if ``to`` is a file or a folder with content; a missing or empty folder is accepted."""
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise InputError(f"{to}: there is something already; name a new folder.")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from analysis.export.paper import refuse_what_is_there
+from analysis.export.paper import require_empty
 from analysis.loading import load
 from vnetsim.errors import InputError
 from vnetsim.storage.records import COMPARISON
@@ -27,7 +27,7 @@ def export_tensorboard(folder: Path, to: Path) -> Path:
         import tensorboardX  # noqa: F401, PLC0415 - optional
     except ImportError:
         raise InputError("--tensorboard needs the package tensorboardX: pip install 'vnetsim[tensorboard]'.") from None
-    refuse_what_is_there(to)
+    require_empty(to)
     source = RunDirectory(folder)
     runs = {to: folder}
     if source.holds(COMPARISON):

@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from analysis.export.methods import references
-from analysis.export.paper import refuse_what_is_there
+from analysis.export.methods import bibtex_entries
+from analysis.export.paper import require_empty
 from vnetsim import __version__
 from vnetsim.storage.bench_track import Track
 from vnetsim.storage.folder import Folder
@@ -88,7 +88,7 @@ class TrackTraces:
 
 def export_traces(tracks: Sequence[TrackTraces], to: Path) -> Path:
     """Write traces and a data card into ``to``; return it. InputError if ``to`` is not empty or a run is damaged."""
-    refuse_what_is_there(to)
+    require_empty(to)
     frames: dict[str, list[pl.DataFrame]] = {name: [] for name in _COLUMNS}
     dates, names = [], {one.name: one.name.removeprefix("path_") for one in _POINTS}
     for one in tracks:
@@ -152,7 +152,7 @@ def _make_card(tracks: Sequence[TrackTraces], files: Mapping[str, bytes], date: 
         "Times in s, places in m of the track's net, speeds in m/s.",
         "license": "https://www.apache.org/licenses/LICENSE-2.0",
         "creator": {"@type": "sc:Organization", "name": "The vnetsim authors"},
-        "citeAs": "\n\n".join(references([], __version__).values()),
+        "citeAs": "\n\n".join(bibtex_entries([], __version__).values()),
         "datePublished": date,
         "version": __version__,
         "distribution": [_describe_file(name, content) for name, content in files.items()],

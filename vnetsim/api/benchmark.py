@@ -236,12 +236,12 @@ def bench_traces(
     names = [text_of(one, "tracks") for one in tracks] or track_names()
     arms = [asked_arm(load_track(name), {}) for name in dict.fromkeys(names)]
     claim("analysis")
-    from analysis.export.paper import refuse_what_is_there  # noqa: PLC0415 - matplotlib only for figures
+    from analysis.export.paper import require_empty  # noqa: PLC0415 - matplotlib only for figures
     from analysis.export.traces import TrackTraces, export_traces  # noqa: PLC0415
 
     target, found = Path(path_of(to, "to")), []
     again = command or [f"vnetsim.bench_traces({''.join(f'{one!r}, ' for one in tracks)}to={str(target)!r})"]
-    refuse_what_is_there(target)  # before minutes of simulation
+    require_empty(target)  # before minutes of simulation
     with display_of(progress) as display:
         for arm in arms:
             display.note(f"track {arm.track.words}")

@@ -79,10 +79,10 @@ def export(
 def references(learners: Iterable[type[Learner]] = (), folders: Iterable[PathLike] = ()) -> list[str]:
     """Return BibTeX entries, each once, for vnetsim, SUMO, ``learners``' papers, and those of runs in ``folders``."""
     claim("analysis")
-    from analysis.export.methods import references as entries  # noqa: PLC0415 - matplotlib only for figures
-    from analysis.export.paper import runs_of  # noqa: PLC0415
+    from analysis.export.methods import bibtex_entries  # noqa: PLC0415 - matplotlib only for figures
+    from analysis.export.paper import load_runs  # noqa: PLC0415
 
-    runs = [run for folder in folders for run in runs_of(Path(folder)).values()]
+    runs = [run for folder in folders for run in load_runs(Path(folder)).values()]
     papers = [(one.name, one.paper) for one in learners]
     papers += [(one.name, one.paper) for run in runs if (one := run.manifest.learner)]
-    return list(entries(papers, __version__).values())
+    return list(bibtex_entries(papers, __version__).values())
