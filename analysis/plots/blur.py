@@ -21,7 +21,7 @@ _GAP_PX = 1
 
 @panel("blur-level", "Blur level")
 def level_panel(run: RunData) -> Drawn:
-    """Draw the histogram of blur levels at entry (px on the sensor); the caption gives kernels in training images."""
+    """Draw the histogram of blur levels at entry (px on the sensor); no figure without a window with a known level."""
     entered, px, camera = entries(run.windows), run.image_px, run.experiment.camera
     level, speed = entered["level_px"].drop_nulls().to_numpy(), entered["entry_speed_mps"].to_numpy()
     level = level[np.isfinite(level)]

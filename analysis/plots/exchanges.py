@@ -140,7 +140,7 @@ def _pair_words(edges: pl.DataFrame) -> str:
 
 @panel("contacts", "Who exchanged with whom", wide=True, dpi=150)
 def contact_graph_panel(run: RunData) -> Drawn:
-    """Draw who exchanged with whom on the map, in the round with most pairs of known positions, if any."""
+    """Draw who exchanged with whom in the round with most pairs of known position; no figure without known ones."""
     edges = group_by_pair(run.exchanges)
     overall = f"{plural(edges['round'].n_unique(), 'round')} with exchanges: {_pair_words(edges)}."
     known = edges.filter(pl.all_horizontal(pl.col(*_POSITION).is_finite().fill_null(value=False)))
@@ -241,7 +241,7 @@ def _percentile_words(seconds: Floats) -> str:
 
 @panel("exchange-contact", "Time in contact")
 def contact_time_panel(run: RunData) -> Drawn:
-    """Draw the time in contact (s) of completed and of cut exchanges, without pairs that were never in contact."""
+    """Draw the histogram of times in contact (s), completed and cut; no figure if no pair was ever in contact."""
     met = run.exchanges.filter((pl.col("via") != "") & pl.col("contact_s").is_finite())
     never = run.exchanges.height - met.height
     if met.is_empty():

@@ -116,7 +116,7 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeA
 
 @panel("timeline", "Windows and participations", wide=True)
 def timeline_panel(run: RunData) -> Drawn:
-    """Draw coverage, outcome and phases in the first 40 windows that have an invitation; if none has, the first 40."""
+    """Draw coverage, outcomes and phases in the first 40 windows, invited ones if any; no figure without such."""
     if run.participations.is_empty():
         return None, NO_PARTICIPATION
     rows = _timeline_rows(run)
@@ -153,7 +153,7 @@ def timeline_panel(run: RunData) -> Drawn:
 
 @panel("outcomes", "Outcome by speed")
 def outcome_panel(run: RunData) -> Drawn:
-    """Draw the shares of outcomes by speed at entry; participations without a known speed are left out."""
+    """Draw the shares of outcomes by speed at entry, where this is known; no figure if it is never known."""
     rows = run.participations.filter(pl.col("speed_mps").is_finite())
     if rows.is_empty():
         return None, NO_PARTICIPATION
@@ -237,7 +237,7 @@ def _draw_sums(
 
 @panel("spent", "What participations used, by outcome", wide=True)
 def spent_panel(run: RunData) -> Drawn:
-    """Draw bytes and vehicle time of invited participations by outcome and phase; only time if no byte was sent."""
+    """Draw bytes (if any) and vehicle time of invited participations by outcome and phase; no figure without any."""
     rows = run.invited
     if rows.is_empty():
         return None, NO_PARTICIPATION if run.participations.is_empty() else "Not drawn: no vehicle was invited."

@@ -63,7 +63,7 @@ def multiplicity(windows: pl.DataFrame) -> float:
 
 @panel("rsus-met", "RSUs that a vehicle meets")
 def met_panel(run: RunData) -> Drawn:
-    """Draw the share of vehicles by the number of RSUs whose coverage they entered."""
+    """Draw the share of vehicles by the number of RSUs whose coverage they entered; no figure without windows."""
     if run.windows.is_empty():
         return None, "Not drawn: no coverage window was recorded."
     met = run.windows.group_by("vehicle_id").agg(pl.col("rsu_id").n_unique())["rsu_id"].to_numpy()
@@ -86,7 +86,7 @@ def met_panel(run: RunData) -> Drawn:
 
 @panel("successions", "From one RSU to the next")
 def succession_panel(run: RunData) -> Drawn:
-    """Draw the distribution of the gaps (s) between the discs of one RSU and the next; overlaps are negative."""
+    """Draw the distribution of ``successions``' gaps (s), negative where discs overlap; no figure without any."""
     gaps_s = np.sort(successions(run.windows)["gap_s"].to_numpy())
     if not len(gaps_s):
         return None, "Not drawn: no vehicle came from one RSU to another."
@@ -110,7 +110,7 @@ def succession_panel(run: RunData) -> Drawn:
 
 @panel("commits", "Updates by RSU", wide=True)
 def commits_panel(run: RunData) -> Drawn:
-    """Draw the number of committed updates by RSU on the map; an update counts where it was uploaded."""
+    """Draw the number of committed updates by RSU of their upload on the map; no figure if nothing committed."""
     committed = run.participations.filter(outcome="committed")
     if committed.is_empty():
         return None, "Not drawn: nobody committed."
@@ -141,7 +141,7 @@ def commits_panel(run: RunData) -> Drawn:
 
 @panel("models-apart", "The RSUs' models over time", wide=True)
 def apart_panel(run: RunData) -> Drawn:
-    """Draw a main result (an accuracy if any) of each RSU's model over time, and below how far the models differ."""
+    """Draw a result, if possible in %, of each RSU's model over time, and the models' spread; no figure without any."""
     series = sorted((one for one in run.manifest.series if one.result), key=lambda one: one.unit != "%")
     rows = run.measured.filter(pl.col("value").is_finite()).sort("time_s", maintain_order=True)
     known = set(rows.filter(pl.col("aggregator").is_in([rsu.id for rsu in run.rsus]))["name"])
@@ -188,7 +188,7 @@ def apart_panel(run: RunData) -> Drawn:
 
 @panel("handovers", "Handovers by what the vehicle did")
 def handover_panel(run: RunData) -> Drawn:
-    """Draw the number of handovers by stage of the participation, coloured by the participation's outcome."""
+    """Draw the number of handovers by stage of the participation and by its outcome; no figure without handovers."""
     found = run.handovers
     if found.is_empty():
         return None, "Not drawn: nobody was handed over while it took part."

@@ -62,7 +62,7 @@ def _points_to_draw(curve: StepCurve, begin: float, end: float, most: int, bins:
 
 @panel("occupancy", "Vehicles in coverage", wide=True)
 def occupancy_panel(run: RunData) -> Drawn:
-    """Draw the number of vehicles in coverage over time: one curve, or a row for each of several RSUs."""
+    """Draw the number of vehicles in coverage over time, in a row per RSU with windows; no figure without windows."""
     if run.windows.is_empty():
         return None, NO_TRAFFIC
     begin, end = _time_span(run)
@@ -128,7 +128,7 @@ def _fit_words(fit: SpeedFit | None, declared: bool) -> str:
 
 @panel("speeds", "Speed at entry")
 def speed_panel(run: RunData) -> Drawn:
-    """Draw the histogram of entry speeds, and a truncated Gaussian if one can be fitted."""
+    """Draw the histogram of entry speeds, and a truncated Gaussian if one fits; no figure without known entries."""
     speeds = entries(run.windows)["entry_speed_mps"].to_numpy() * 3.6
     left_out = run.windows.height - len(speeds)
     if len(speeds) == 0:
@@ -175,7 +175,7 @@ def draw_dwell(ax: Axes, run: RunData) -> tuple[Dwell, float]:
 
 @panel("dwell", "Dwell time")
 def dwell_panel(run: RunData) -> Drawn:
-    """Draw the histogram of the dwell times of windows."""
+    """Draw the histogram of the dwell times of windows; no figure without windows."""
     if run.windows.is_empty():
         return None, NO_TRAFFIC
     figure, ax = drawing(HALF_IN, 2.9, top=0.34)

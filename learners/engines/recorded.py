@@ -165,7 +165,7 @@ class Recording:
         return [dict(self._network.state_dict()), self._optimizer.state()]
 
     def _copy_out(self) -> None:
-        """Copy network and optimizer state into the rows ``_saved``, which ``train`` copies."""
+        """Pack network and optimizer state into the rows ``_saved``, from which ``train`` copies its result."""
         for row, tensors in self._saved:
             copy_each(list(unpack(row, tensors).values()), list(tensors.values()))
 
@@ -315,7 +315,7 @@ class RecordedEngine:
             )
 
     def _agrees(self, recording: Recording, job: TrainingJob, draws: Draws, *, steps: int) -> bool:
-        """Return whether replaying the first steps equals plain training up to noise; RunError if memory is short."""
+        """Return whether replaying ``steps`` steps equals plain training up to noise; RunError if memory is short."""
 
         def replay() -> Trained:
             found = recording.train(job, draws, steps=steps)

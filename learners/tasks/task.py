@@ -211,7 +211,7 @@ class Task(ABC):
         """Return a batch, given images in [0, 1], blurred, shape (B, C, H, W), and all random draws of the step."""
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:  # noqa: ARG002 - for tasks
-        """Return a step's random draws for ``count`` images, on the CPU, by name, besides which images; here none.
+        """Return further random draws, on the CPU, by name, for a step on ``count`` images already drawn; here none.
 
         After ``finish_draws`` each has a row per image.
         """
@@ -297,7 +297,7 @@ class Task(ABC):
 
     @property
     def passes(self) -> int:
-        """How often an image passes the network in a step."""
+        """How often an image passes the network forward in a step."""
         return 1
 
     def upload_figures(self, uploads: Sequence[tuple[State, int]]) -> list[Mapping[str, float]]:
