@@ -24,16 +24,16 @@ _RARE_ENDINGS = {"round closed first": ("deadline",), "run ended first": ("unfin
 """Endings that have a column only if they occur."""
 
 
-def _traffic(windows: pl.DataFrame) -> tuple[str, ...]:
-    """Return the texts of the columns ``_TRAFFIC``; a dash for an unknown speed or dwell."""
+def _traffic_texts(windows: pl.DataFrame) -> tuple[str, ...]:
+    """Return as texts the numbers of vehicles and windows, median entry speed and dwell; a dash if unknown."""
     speeds = entries(windows)["entry_speed_mps"]
     speed = NONE if speeds.is_empty() else quantity(float(np.median(speeds.to_numpy())) * 3.6, "km/h")
     stayed = NONE if windows.is_empty() else dwell(windows).median
     return count(windows["vehicle_id"].n_unique()), count(windows.height), speed, stayed
 
 
-def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return as texts the number of invitations, and the share of each group in ``ways``; 0 and dashes if none."""
+def _outcome_texts(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return as texts the number of invitations, and the share of each group of outcomes; "0" and dashes if none."""
     invited = parts.filter(pl.col("outcome") != "not_selected")
     if invited.is_empty():
         return "0", *(NONE for _ in ways)
@@ -43,10 +43,7 @@ def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[s
 
 
 def by_type(run: RunData) -> list[Table]:
-    """Return a list with a table of windows, entry speed, dwell and outcomes by vehicle type.
-
-    Empty if there is only one type; the rarest of more than 15 types share a row.
-    """
+    """Return one table of traffic and outcomes by vehicle type, of over 15 the rarest in one row; [] for one type."""
     windows = run.windows.with_columns(pl.col("vehicle_type").fill_null(""))
     sizes = windows.group_by("vehicle_type").len().sort("len", "vehicle_type", descending=[True, False])
     names = sizes["vehicle_type"].to_list()
@@ -63,15 +60,14 @@ def by_type(run: RunData) -> list[Table]:
     rows = []
     for words, members in groups:
         own = pl.col("vehicle_type").is_in(members)
-        rows.append(
-            (words, *_traffic(windows.filter(own)), *(_outcomes(parts.filter(own), ways) if run.takes_part else ()))
-        )
+        ended = _outcome_texts(parts.filter(own), ways) if run.takes_part else ()
+        rows.append((words, *_traffic_texts(windows.filter(own)), *ended))
     head = ("type", *_TRAFFIC, *(("invited", *ways) if run.takes_part else ()))
     return [Table(title="By vehicle type", head=head, rows=rows)]
 
 
 def _link_bytes(run: RunData) -> Mapping[str, float]:
-    """Return the bytes over each RSU's link, by id; after a handover they count for each RSU that served."""
+    """Return the bytes over each RSU's radio link, by RSU id; of a handed-over participation, each RSU's own part."""
     whole = pl.col("download_bytes") + pl.col("upload_bytes")
     last = run.handovers.group_by("participation", maintain_order=True).agg(
         pl.col("link_bytes").sum(), pl.col("to_rsu_id").last()
@@ -85,15 +81,12 @@ def _link_bytes(run: RunData) -> Mapping[str, float]:
 
 
 def _natural_order(rsu: Rsu) -> list[tuple[int, str]]:
-    """Return a sort key that places J2 before J10."""
+    """Return a sort key of the RSU's id that places J2 before J10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", rsu.id)]
 
 
 def by_rsu(run: RunData) -> list[Table]:
-    """Return a list with a table of traffic, occupancy, commits and bytes by RSU.
-
-    Empty if there is only one RSU; of more than 100, the first by name are shown.
-    """
+    """Return one table of traffic, occupancy, commits and bytes by RSU, the first 100 by name; [] for one RSU."""
     if len(run.rsus) < 2:
         return []
     begin, end = run.manifest.traffic.begin_s, run.manifest.time_s or 0.0
@@ -101,10 +94,10 @@ def by_rsu(run: RunData) -> list[Table]:
     rows = []
     for rsu in sorted(run.rsus, key=_natural_order)[:_MOST_RSUS]:
         own = run.windows.filter(pl.col("rsu_id") == rsu.id)
-        curve = in_coverage(own)
-        held = float((own["exit_s"] - own["enter_s"]).sum())
-        mean = number(held / (end - begin)) if end > begin else NONE
-        row: tuple[str, ...] = (clean(rsu.id, 200), f"{rsu.range_m:g} m", *_traffic(own), mean, count(curve.peak))
+        covered_s = float((own["exit_s"] - own["enter_s"]).sum())
+        mean = number(covered_s / (end - begin)) if end > begin else NONE
+        peak = count(in_coverage(own).peak)
+        row: tuple[str, ...] = (clean(rsu.id, 200), f"{rsu.range_m:g} m", *_traffic_texts(own), mean, peak)
         if run.takes_part:
             parts = run.participations.filter(pl.col("rsu_id") == rsu.id)
             row += (count(parts.filter(pl.col("outcome") == "committed").height), si(moved_bytes.get(rsu.id, 0.0), "B"))

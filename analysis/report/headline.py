@@ -20,15 +20,15 @@ from analysis.formatting import (
 )
 from analysis.loading import Curve, RunData, curves
 from analysis.report.invitations import invitations_of
-from analysis.report.notices import not_finite
+from analysis.report.notices import count_not_finite
 from analysis.statistics.participation import LEAST_FOR_RATES_S, LEAST_ROUNDS, fluctuation
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 _MONTH_S = 30 * 24 * 3600.0
 
 
-def _traffic(run: RunData) -> list[tuple[str, str]]:
-    """Return rows on simulated time, vehicles, dwell, speed and blur; without windows, that there were no vehicles."""
+def _traffic_rows(run: RunData) -> list[tuple[str, str]]:
+    """Return rows on simulated time, vehicles, dwell, speed and blur; without windows, on time and "none" only."""
     windows, end = run.windows, run.manifest.time_s
     rows = [("Simulated time", duration(end - run.manifest.traffic.begin_s))] if end is not None else []
     if windows.is_empty():
@@ -57,8 +57,8 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
     return rows
 
 
-def _data(run: RunData) -> list[tuple[str, str]]:
-    """Return headline rows on bytes: over RSU links (up and down, one row) and, with exchanges, between vehicles."""
+def _byte_rows(run: RunData) -> list[tuple[str, str]]:
+    """Return a row on the bytes over RSU links, up and down; with exchanges, two more on those between vehicles."""
     links = float(run.participations.select(pl.col("download_bytes", "upload_bytes").sum()).sum_horizontal().item())
     if run.exchanges.is_empty():
         return [("Data moved", si(links, "B"))]
@@ -73,7 +73,7 @@ def _data(run: RunData) -> list[tuple[str, str]]:
     ]
 
 
-def _backhaul(run: RunData) -> list[tuple[str, str]]:
+def _backhaul_rows(run: RunData) -> list[tuple[str, str]]:
     """Return a row on the bytes over the backhaul and those of the busiest RSU; empty if nothing was sent."""
     sent = run.backhaul.with_columns(bytes=pl.col("down_bytes") + pl.col("up_bytes"))
     total, took_s = float(sent["bytes"].sum()), run.simulated_s
@@ -86,7 +86,7 @@ def _backhaul(run: RunData) -> list[tuple[str, str]]:
     return [("Data over the backhaul", f"{si(total, 'B')} (busiest RSU: {busiest})")]
 
 
-def _energy(run: RunData) -> list[tuple[str, str]]:
+def _energy_rows(run: RunData) -> list[tuple[str, str]]:
     """Return a row on the energy on board of participations whose computer's power is known; empty without any."""
     known = run.invited.filter(pl.col("train_j").is_not_null())
     if known.is_empty():
@@ -101,7 +101,7 @@ def _energy(run: RunData) -> list[tuple[str, str]]:
     return [("Energy on board", f"{si(total, 'J')} ({', '.join(details)})" if details else si(total, "J"))]
 
 
-def _hostile(run: RunData) -> list[tuple[str, str]]:
+def _hostile_rows(run: RunData) -> list[tuple[str, str]]:
     """Return a row on hostile vehicles: their share of the vehicles and of the commits; empty if there were none."""
     if run.hostile.is_empty():
         return []
@@ -116,7 +116,7 @@ def _hostile(run: RunData) -> list[tuple[str, str]]:
 
 
 def _round_rows(run: RunData) -> list[tuple[str, str]]:
-    """Return rows on rounds, commits, bytes and energy, trained or not."""
+    """Return rows on rounds, commits, hostile vehicles, updates not finite, bytes and energy."""
     parts = run.participations
     wanted = (run.experiment.rounds or 0) * run.aggregators if run.learning else 0
     done = f"{count(run.rounds.height)} of {count(wanted)}" if wanted else count(run.rounds.height)
@@ -124,15 +124,14 @@ def _round_rows(run: RunData) -> list[tuple[str, str]]:
     rows = [("Rounds", f"{done} ({count(empty)} without a commit)" if empty else done)]
     if not parts.is_empty():
         committed = parts.filter(pl.col("outcome") == "committed").height
-        invited = run.invited.height
-        if invited:
+        if invited := run.invited.height:
             share = percent(committed / invited, 0)
             rows.append(("Committed", f"{count(committed)} of {count(invited)} ({share} of those invited)"))
-        rows += _hostile(run)
-        rejected, updates = not_finite(run)
+        rows += _hostile_rows(run)
+        rejected, updates = count_not_finite(run)
         if rejected:
             rows.append(("Updates not finite", f"{count(rejected)} of {count(updates)}"))
-        rows += [*_data(run), *_backhaul(run), *_energy(run)]
+        rows += [*_byte_rows(run), *_backhaul_rows(run), *_energy_rows(run)]
     return rows
 
 
@@ -142,7 +141,7 @@ def _result_curves(run: RunData) -> list[Curve]:
     return sorted(found, key=lambda curve: "loss" in curve.label.lower())
 
 
-def _results(run: RunData) -> list[tuple[str, str]]:
+def _result_rows(run: RunData) -> list[tuple[str, str]]:
     """Return rows with the last value of each headline metric, losses last; the first value is in brackets."""
     rows = []
     for curve in _result_curves(run):
@@ -152,7 +151,7 @@ def _results(run: RunData) -> list[tuple[str, str]]:
     return rows
 
 
-def _fluctuation(run: RunData) -> list[tuple[str, str]]:
+def _fluctuation_rows(run: RunData) -> list[tuple[str, str]]:
     """Return a row with the fluctuation of the training loss, or why it is unknown; empty without losses."""
     if (value := fluctuation(run.rounds)) is not None:
         return [("Fluctuation of the loss", f"{number(value, 2)} (from round to round, trend removed)")]
@@ -161,8 +160,8 @@ def _fluctuation(run: RunData) -> list[tuple[str, str]]:
     return [("Fluctuation of the loss", few)] if losses else []
 
 
-def _reach(run: RunData) -> list[tuple[str, str]]:
-    """Return rows on who could take part; empty if the run trains or has no rounds, or no duration is known."""
+def _reach_rows(run: RunData) -> list[tuple[str, str]]:
+    """Return rows on who could take part; empty if the run trains, has no rounds, or too few committed."""
     if run.learning or not run.takes_part:
         return []
     from analysis.report import possible  # noqa: PLC0415 - imports matplotlib, half of a short recording's time
@@ -171,15 +170,15 @@ def _reach(run: RunData) -> list[tuple[str, str]]:
 
 
 def headline(run: RunData) -> list[tuple[str, str]]:
-    """Return pairs of label and value with unit, results first; they depend on the kind of run."""
-    rows = [*_results(run), *_fluctuation(run)] if run.learning else _reach(run)
-    rows += [*(_round_rows(run) if run.takes_part else ()), *_traffic(run)]
+    """Return pairs of label and value, a text with unit; results first. Labels depend on the kind of run."""
+    rows = [*_result_rows(run), *_fluctuation_rows(run)] if run.learning else _reach_rows(run)
+    rows += [*(_round_rows(run) if run.takes_part else ()), *_traffic_rows(run)]
     wall = sum(run.manifest.wall_s.values())
     return [*rows, ("Wall time", duration(wall))] if wall > 0 else rows
 
 
 def finding(run: RunData) -> str:
-    """Return a few sentences on traffic, outcomes of invitations and results; empty without windows."""
+    """Return a few sentences on traffic, outcomes of invitations, and first and last result; "" without windows."""
     windows = run.windows
     if windows.is_empty():
         return ""
@@ -189,10 +188,10 @@ def finding(run: RunData) -> str:
         words.insert(0, f"Of one in {count(run.every)} vehicles:")
     if run.experiment.traffic.equipped < 1:
         words.append(f"{count(run.equipped['vehicle_id'].n_unique())} of them can take part (traffic.equipped).")
-    if could := dict(_reach(run)):
+    if could := dict(_reach_rows(run)):
         takes = could["A participation takes"].replace(" (median)", "")
         words.append(f"{could['Covered long enough']} were covered for {takes} or more, the time of a participation.")
-    words += [f"Hostile were {found}." for _, found in _hostile(run)]
+    words += [f"Hostile were {found}." for _, found in _hostile_rows(run)]
     invitations = invitations_of(run)
     if invitations.total:
         words.append(f"{sentence_case(invitations.what_decided)}.")
@@ -220,6 +219,6 @@ _MOST_LEADING = 4
 
 def leading(run: RunData, rows: list[tuple[str, str]]) -> set[str]:
     """Return the labels of up to four of ``rows`` to show large: results and one more, or traffic if nobody trains."""
-    results = [label for label, _ in _results(run)][: _MOST_LEADING - 1] if run.learning else []
+    results = [label for label, _ in _result_rows(run)][: _MOST_LEADING - 1] if run.learning else []
     others = [label for label, _ in rows if label in _LEADING_LABELS and label not in results]
     return {*results, *others[: 1 if run.learning else _MOST_LEADING]}

@@ -32,19 +32,13 @@ def share_words(share: float) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Invitations:
-    """Outcomes of invitations, and blur of committed updates.
+    """Outcomes of invitations, and blur of committed updates."""
 
-    Args:
-        outcomes: number of invitations by outcome.
-        handed_over: number of participations that went on at another RSU.
-        kernels_px: motion kernel of the images of each committed update (px), 0 if the settings keep them sharp.
-        image_px: side of an image (px).
-    """
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    handed_over: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)  # number of invitations by outcome
+    handed_over: int = 0  # number of participations that went on at another RSU
+    # motion kernel of the images of each committed update, 0 if the settings keep them sharp
     kernels_px: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    image_px: int = 0
+    image_px: int = 0  # side of an image
 
     @property
     def total(self) -> int:
@@ -52,7 +46,7 @@ class Invitations:
         return self.outcomes.total()
 
     def share(self, *outcomes: str) -> float:
-        """Return the share with one of the given outcomes; NaN without invitations."""
+        """Return the share of the invitations with one of these outcomes, in [0, 1]; NaN without invitations."""
         return sum(self.outcomes[one] for one in outcomes) / self.total if self.total else np.nan
 
     @property
@@ -62,15 +56,12 @@ class Invitations:
 
     @property
     def blurred(self) -> NDArray[np.float64]:
-        """The kernels above 1 px (px); shorter ones change no image."""
+        """The motion kernels above 1 px (px); shorter ones change no image."""
         return self.kernels_px[self.kernels_px > 1]
 
     @property
     def what_decided(self) -> str:
-        """Shares of commits and of the other outcomes, largest first, in words; not capitalised.
-
-        Only meaningful if there was an invitation.
-        """
+        """Shares of commits and of other outcomes, largest first, in words, not capitalised; needs an invitation."""
         of = f"of {plural(self.total, 'invitation')}"
         if self.outcomes["committed"] == self.total:
             return f"{of} all ended in a committed update"
@@ -82,7 +73,7 @@ class Invitations:
 
     @property
     def how_blurred(self) -> str:
-        """Number of committed updates from blurred images, and their blur, in words; empty without commits."""
+        """Number of committed updates from blurred images, and their median blur, in words; empty without commits."""
         if not len(self.kernels_px):
             return ""
         if not len(self.blurred):
@@ -94,10 +85,7 @@ class Invitations:
 
 
 def invitations_of(run: RunData) -> Invitations:
-    """Return the outcomes of a run's invitations, and the blur of its committed updates.
-
-    Handed over are participations that continued and were not lost later. Updates without a known speed have no kernel.
-    """
+    """Return outcomes and blur of a run; ``handed_over`` without those lost later, kernels of known speeds only."""
     speeds_mps = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls().to_numpy()
     blurs = (speeds_mps * 3.6 > run.experiment.blur.threshold_kmh) & (run.experiment.blur.fraction > 0)
     lost = pl.col("fate").is_in([*ROAD, *EXCHANGE])
@@ -110,7 +98,7 @@ def invitations_of(run: RunData) -> Invitations:
 
 
 def add_invitations(runs: Iterable[Invitations]) -> Invitations:
-    """Return the invitations of several runs as one, also of none; ``image_px`` is that of the first."""
+    """Return the invitations of several runs as one, empty for no run; ``image_px`` is that of the first."""
     found = list(runs)
     return Invitations(
         outcomes=sum((one.outcomes for one in found), Counter()),

@@ -17,10 +17,8 @@ from vnetsim.learner_facts import NOT_READ, PRIVACY
 _MAX_SILENT = 10
 _MANY_STALE, _MOST = 1 / 3, 1 / 2
 """Least shares of the invitations for a notice on stale ones, and on other outcomes."""
-_FASTEST_KMH = 200.0
-"""Median entry speed above which units may be wrong (km/h)."""
-_UNEVEN = 1.1
-"""Largest ratio of silo sizes without a notice; one more image is allowed."""
+_FASTEST_KMH = 200.0  # median entry speed above which units may be wrong (km/h)
+_UNEVEN = 1.1  # largest ratio of silo sizes without a notice; one more image is allowed
 
 STAGES = {
     "left_download": ("while the model came down", "raise radio.bandwidth_hz, or widen the range"),
@@ -41,10 +39,7 @@ _STATUS = {
 
 
 def notices(run: RunData) -> list[str]:
-    """Return the notices, one line each, for the top of the page and the end of the terminal.
-
-    What is missing (traffic, exchanges, commits) is only reported of a finished run.
-    """
+    """Return the notices, one line each; what is missing (traffic, exchanges, commits) only for a finished run."""
     lines = [_STATUS[run.manifest.status]] if run.manifest.status in _STATUS else []
     if run.manifest.status == "finished":  # before its end, a run may still write what is missing
         lines += [*_warn_silent_rsus(run), *_warn_no_exchange(run), *_warn_ended_early(run), *_warn_outcomes(run)]
@@ -68,23 +63,22 @@ def notices(run: RunData) -> list[str]:
                 "No round of the cloud closed before the traffic ended: lower topology.edge_rounds, give it a "
                 "topology.cloud_deadline_s, take a faster backhaul, or play more traffic."
             )
-    found = [
-        *on_the_clock(run),
+    return [
+        *list_assumptions(run),
         *_warn_updates(run),
         *lines,
         *_report_model_ages(run),
         *_warn_inputs(run),
         *_warn_sharp_images(run),
+        *(warning for _, _, warning in describe_rates(run) if warning),
     ]
-    return [*found, *(warning for _, _, warning in rates(run) if warning)]
 
 
-TIMED = "Timed as "
-"""Begins the notice of the timed and the trained network, which pages show first."""
+TIMED = "Timed as "  # begins the notice of the timed and the trained network, which pages show first
 
 
-def codecs_of(run: RunData) -> str:
-    """Return the codecs of updates and models in words; empty where all are sent as they are."""
+def describe_codecs(run: RunData) -> str:
+    """Return the codecs of updates (up) and models (down) in words; empty if all are sent unchanged."""
     up, down = run.manifest.plugins.get("codec"), run.experiment.download_codec
     if up is None and down == "float32":
         return ""
@@ -92,17 +86,14 @@ def codecs_of(run: RunData) -> str:
     return f"{clean(up.name if up else 'float32', 40)}{f' ({settings})' if settings else ''} up, {down} down"
 
 
-def on_the_clock(run: RunData) -> Iterator[str]:
-    """Yield a line if simulated times are those of a model other than the trained one, and one if images were not read.
-
-    They name that model, and what was assumed about the images. A further line is on differential privacy, if used.
-    """
+def list_assumptions(run: RunData) -> Iterator[str]:
+    """Yield a line if another model than the trained one is timed, one if images were not read, one on privacy."""
     learner, model = run.manifest.learner, run.experiment.cost.model
     if learner is not None and learner.cost.model is not None and model != "trained":
         timed = run.experiment.cost.on_the_clock
         size, images = si(learner.cost.model.bytes, "B"), timed.images if timed else None
         many = f", {count(images)} images a local training" if images else ""
-        sent = f", sent by {codecs}" if (codecs := codecs_of(run)) else ""
+        sent = f", sent by {codecs}" if (codecs := describe_codecs(run)) else ""
         line = f"{TIMED}{clean(model, 40)} ({size}{many}{sent})"
         if run.learning:
             line += f"; trained here is the network '{clean(learner.encoder, 40)}'. Time, bytes and energy are those "
@@ -115,7 +106,7 @@ def on_the_clock(run: RunData) -> Iterator[str]:
 
 
 def _report_model_ages(run: RunData) -> Iterator[str]:
-    """Yield how many rounds old neighbours' models were when averaged, or that none arrived; only among peers."""
+    """Yield, among peers, how many rounds old neighbours' models were when averaged, if any, or that none arrived."""
     rules = run.experiment.topology
     if rules.kind != "peers" or run.merges.is_empty():
         return
@@ -142,7 +133,7 @@ def _report_model_ages(run: RunData) -> Iterator[str]:
 
 
 def _warn_silent_rsus(run: RunData) -> Iterator[str]:
-    """Warn of the first ten RSUs without a window, with possible causes, and of the number of others."""
+    """Warn of each of the first ten RSUs without a window, with possible causes, and of the number of others."""
     rsus = run.windows["rsu_id"].unique()
     if run.every > 1 and run.paths is not None:  # those of the vehicles that are left out
         rsus = run.paths.collect(lambda rows: rows.select(pl.col("rsu_id").unique()))["rsu_id"]
@@ -187,15 +178,15 @@ def _warn_no_exchange(run: RunData) -> Iterator[str]:
         )
 
 
-def not_finite(run: RunData) -> tuple[int, int]:
-    """Return the number of updates rejected as not finite, and the number of updates, committed or rejected."""
-    of = {name: run.participations.filter(outcome=name).height for name in ("rejected", "committed")}
-    return of["rejected"], sum(of.values())
+def count_not_finite(run: RunData) -> tuple[int, int]:
+    """Return the number of updates that were rejected as not finite, and that of all updates, committed or rejected."""
+    rejected, committed = (run.participations.filter(outcome=name).height for name in ("rejected", "committed"))
+    return rejected, rejected + committed
 
 
 def _warn_updates(run: RunData) -> Iterator[str]:
     """Warn of updates that are not finite, rounds too small for Krum, and hostile vehicles that never came."""
-    rejected, updates = not_finite(run)
+    rejected, updates = count_not_finite(run)
     if rejected:
         learner = run.manifest.learner
         rate = "learning.lr" if learner is None or "lr" in learner.settings else "the learner's step size"
@@ -216,7 +207,7 @@ def _warn_updates(run: RunData) -> Iterator[str]:
 def _warn_ended_early(run: RunData) -> Iterator[str]:
     """Warn if the last round ended before most vehicles left coverage; not if most updates were not finite."""
     found = dwell(run.windows)
-    rejected, updates = not_finite(run)
+    rejected, updates = count_not_finite(run)
     if 2 * rejected > updates:  # more simulated time would not help
         return
     if run.learning and run.manifest.ended_by == "rounds" and 2 * found.cut > found.windows:
@@ -262,7 +253,7 @@ def _warn_outcomes(run: RunData) -> Iterator[str]:
 
 
 def _cure_for_links(run: RunData) -> str:
-    """Return in words what makes slow links faster: settings, or for a radio model of the user's own its rates."""
+    """Return advice against slow links: the radio model's setting, or a check of a user's own radio model."""
     radio = run.manifest.plugins.get("radio")
     name = clean(radio.name, 40) if radio else "tr37885"
     own = f"check the rates of the radio model '{name}', which are in bit/s"
@@ -271,7 +262,7 @@ def _cure_for_links(run: RunData) -> str:
 
 
 def _warn_inputs(run: RunData) -> Iterator[str]:
-    """Warn of settings without effect on this traffic, silos that differ in size, and speeds as of other units."""
+    """Warn of settings without effect here, silos of unequal size, speeds too high for m/s; add the radio's notes."""
     radio = run.manifest.plugins.get("radio")
     if radio and radio.name == "tr37885" and radio.settings.get("state") == "streets" and run.lanes.is_empty():
         yield (
@@ -301,7 +292,7 @@ def _warn_inputs(run: RunData) -> Iterator[str]:
 
 
 def _warn_sharp_images(run: RunData) -> Iterator[str]:
-    """Warn if hardly any vehicle was fast enough for blur; not if images of a training are never blurred."""
+    """Warn if at most 5 % of the vehicles were fast enough for blur; not if a training has no blur by its settings."""
     if run.learning and run.experiment.blur.fraction == 0:
         return
     entered = entries(run.windows)["entry_speed_mps"]
@@ -338,12 +329,10 @@ def _warn_sharp_images(run: RunData) -> Iterator[str]:
         )
 
 
-def rates(run: RunData) -> list[tuple[str, str, str]]:
-    """Return how often rates were at the radio's cap, where distance, path loss and shadowing do not matter.
+def describe_rates(run: RunData) -> list[tuple[str, str, str]]:
+    """Return per kind of link with known rates: what it connects, share at the radio's cap in words, a warning.
 
-    Returns:
-        one item per kind of link with known rates: what it connects; the share of rates at the cap, in words; and a
-        warning, empty unless all rates were at the cap. No item if the radio has no cap.
+    The warning is empty unless all rates were at the cap. Empty list for a radio without a cap.
     """
     radio, model = run.manifest.radio, run.manifest.plugins.get("radio")
     own = model is not None and model.name != "tr37885"

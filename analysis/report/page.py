@@ -27,7 +27,7 @@ from analysis.plots.several_rsus import apart_panel, commits_panel, handover_pan
 from analysis.plots.traffic import dwell_panel, occupancy_panel, speed_panel
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import finding, headline, leading
-from analysis.report.notices import notices, on_the_clock
+from analysis.report.notices import list_assumptions, notices
 from analysis.report.playback import playback
 from analysis.report.possible import failed_panel, survival_panel, tables
 from analysis.report.record import record
@@ -56,10 +56,7 @@ class Section:
 
     @property
     def items(self) -> list[tuple[Panel, str]]:
-        """The panels with a figure, and their CSS classes.
-
-        Narrow panels form pairs; if their number is odd, the first is alone beside its caption.
-        """
+        """The panels with a figure, each with its CSS class; of an odd number of narrow ones the first is alone."""
         placed = []
         for wide, group in groupby((panel for panel in self.panels if panel.svg), key=lambda panel: panel.wide):
             row = list(group)
@@ -80,7 +77,7 @@ class Section:
 
 
 def sections(run: RunData) -> list[Section]:
-    """Return the sections of a run's page, with all figures that its kind of run has."""
+    """Draw all figures that a run of this kind has; return the sections of its page, in order."""
     with styled():
         traffic = [draw(run) for draw in (occupancy_panel, speed_panel, dwell_panel)]
         found = [
@@ -134,14 +131,14 @@ _TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def script(*names: str) -> tuple[Markup, str]:
-    """Return scripts of the templates as one, and its SHA-256 (base64), so that a page's policy allows no other."""
+    """Return the scripts ``templates/NAME.js`` as one, and its SHA-256 (base64) for the page's security policy."""
     text = "\n".join((_TEMPLATES / f"{name}.js").read_text(encoding="utf-8") for name in names)
     return Markup(text), base64.b64encode(sha256(text.encode()).digest()).decode()  # noqa: S704 - our own
 
 
 @cache
 def environment() -> jinja2.Environment:
-    """Return the Jinja environment of all pages, made once; names from users are escaped."""
+    """Return the Jinja environment of all pages, always the same object; it escapes names from users."""
     result = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -167,7 +164,7 @@ _KINDS = {"run": "Learning run", "timing": "Rounds without training", "mobility"
 
 
 def tile(label: str, value: str) -> tuple[str, str, str]:
-    """Return label, value up to its brackets, and the text in brackets, empty without: ("A", "1", "of 2")."""
+    """Split a value at its brackets, empty without any: "A", "1 (of 2)" becomes ("A", "1", "of 2")."""
     main, bracket, detail = value.partition(" (")
     return label, main, detail.removesuffix(")") if bracket else ""
 
@@ -183,10 +180,7 @@ def _title(run: RunData) -> str:
 
 
 def write_figures(folder: Folder, parts: Sequence[Section], stale: re.Pattern[str]) -> None:
-    """Write ``figures/*.svg`` of all panels; remove the files of panels without a figure, and stale files.
-
-    ``stale`` matches the names of files that are removed unless a panel is drawn there now.
-    """
+    """Write ``figures/*.svg`` of all panels; remove those without a figure, and undrawn files named like ``stale``."""
     drawings = {f"{name}.svg": svg for one in parts for panel in one.panels for name, svg in panel.drawings.items()}
     for name, svg in drawings.items():
         if svg:
@@ -201,17 +195,14 @@ def write_figures(folder: Folder, parts: Sequence[Section], stale: re.Pattern[st
 def build_report(run: Path) -> ReportResult:
     """Write ``report.html`` and ``figures/*.svg`` into the run directory ``run``, each atomically.
 
-    The same directory gives the same bytes. Files of figures that are no longer drawn are removed.
-
-    Raises:
-        InputError: ``run`` is no run directory, or one of its files is damaged.
-        RunError: the directory cannot be written.
+    The same directory gives the same bytes; figures no longer drawn are removed. InputError if ``run`` is no run
+    directory or has a damaged file, RunError if it cannot be written.
     """
     data = load(run)
     with ThreadPoolExecutor(1) as beside:  # most of its time is in NumPy and zlib, while matplotlib is in Python
         played = beside.submit(playback, data)
         parts = sections(data)
-    numbers, warnings, clock = headline(data), notices(data), list(on_the_clock(data))
+    numbers, warnings, assumed = headline(data), notices(data), list(list_assumptions(data))
     large = leading(data, numbers)
     page = (
         environment()
@@ -225,8 +216,8 @@ def build_report(run: Path) -> ReportResult:
             # the wall time is under "What was run"
             tiles=[tile(label, value) for label, value in numbers if label not in {*large, "Wall time"}],
             finding=finding(data),
-            clock=clock,
-            warnings=[line for line in warnings if line not in clock],
+            clock=assumed,
+            warnings=[line for line in warnings if line not in assumed],
             notes=[clean(note, 400) for note in data.manifest.traffic.notes],
             played=played.result(),
             sections=parts,

@@ -20,8 +20,7 @@ from vnetsim.storage.folder import Folder
 
 Floats = NDArray[np.float64]
 PAGE = "place.html"
-_MOST_POINTS = 20_000
-"""Most points of lanes that the map draws as lines."""
+_MOST_POINTS = 20_000  # most points of lanes that the map draws as lines
 
 
 def places_page(
@@ -35,8 +34,8 @@ def places_page(
 ) -> tuple[Table, str]:
     """Write ``place.html`` and ``map.svg`` into a folder; return the page's table and its finding.
 
-    For ``rsus`` and ``vehicles`` see ``vnetsim.Placement``; ``lanes`` are polylines (points, 2) in m, ``notes`` lines
-    for the reader.
+    ``rsus`` are the chosen ones in order, as in ``vnetsim.Placement``, ``vehicles`` the number of all vehicles;
+    ``lanes`` are polylines (points, 2) in m, ``notes`` lines for the reader.
     """
     reached = int(rsus["reached"][-1])
     names = ", ".join(clean(one) for one in rsus["id"])
@@ -54,7 +53,7 @@ def places_page(
         rows=rows,
     )
     with styled():
-        panels = [_map(rsus, candidates, lanes), _curve(rsus, vehicles)]
+        panels = [_draw_map(rsus, candidates, lanes), _draw_curve(rsus, vehicles)]
         section = Section(id="places", title="Places", panels=panels, tables=[table])
         page = (
             environment()
@@ -67,8 +66,8 @@ def places_page(
     return table, finding
 
 
-def _map(rsus: pl.DataFrame, candidates: Sequence[Rsu], lanes: Sequence[Floats]) -> Panel:
-    """Draw the lanes around the candidates, the candidates, and the chosen RSUs with rank and disc."""
+def _draw_map(rsus: pl.DataFrame, candidates: Sequence[Rsu], lanes: Sequence[Floats]) -> Panel:
+    """Draw a map of the lanes near the candidates, the candidates, and the chosen RSUs with rank and disc."""
     west, east, south, north = covered_extent(candidates)
     box = (west + east) / 2, (south + north) / 2, (east - west) / 2, (north - south) / 2
     lanes = lanes_within(lanes, [box])
@@ -94,14 +93,13 @@ def _map(rsus: pl.DataFrame, candidates: Sequence[Rsu], lanes: Sequence[Floats])
     return Panel(name="places", title="Where the RSUs are", caption=caption, svg=to_svg(figure, "places"), wide=True)
 
 
-def _curve(rsus: pl.DataFrame, vehicles: int) -> Panel:
-    """Draw the share of all vehicles that is reached, by number of RSUs."""
+def _draw_curve(rsus: pl.DataFrame, vehicles: int) -> Panel:
+    """Draw the share of all vehicles that is reached (%), by number of RSUs."""
     figure, ax = drawing(FULL_IN, 2.9)
     share = np.append(0.0, rsus["share"].to_numpy()) * 100
     ax.plot(np.arange(len(share)), share, "o-", color=BLUE, markersize=4)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="number of RSUs", ylabel="reached (%)", xlim=(0, len(share) - 0.8), ylim=(0, 103))
     caption = f"Share of all {plural(vehicles, 'vehicle')} that the first RSUs reach together."
-    return Panel(
-        name="curve", title="What each further RSU adds", caption=caption, svg=to_svg(figure, "curve"), wide=True
-    )
+    title = "What each further RSU adds"
+    return Panel(name="curve", title=title, caption=caption, svg=to_svg(figure, "curve"), wide=True)

@@ -1,7 +1,6 @@
 """Data of the page's playback: the run packed into one small text that ``playback.js`` unpacks.
 
-A vehicle has one path for each time that it is covered; windows are slices of it. Paths are thinned within a tolerance,
-rounded to multiples of ``_STEP_M``, and compressed as differences.
+A vehicle has one path for each time that it is covered; windows are slices of it. Paths are thinned and rounded.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import base64
 import json
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,9 @@ TOLERANCE_M = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Tolerances of thinned paths (m); the first with a small enough text is used, else the last."""
 LIMIT_BYTES = 3_000_000
 _STEP_M = 0.1
-PER_S = 100
-"""Times are whole hundredths of a second."""
-MOST_WINDOWS = 100_000
-"""Of more windows, only those of every k-th vehicle are played."""
-_BATCH = 4096
-"""Number of windows whose paths are read at a time."""
+PER_S = 100  # times are whole hundredths of a second
+MOST_WINDOWS = 100_000  # of more windows, only those of every k-th vehicle are played
+_BATCH = 4096  # number of windows whose paths are read at a time
 _SAME_PLACE_M = 0.01
 _POINTS = ("path_time_s", "path_x_m", "path_y_m")
 _COLUMNS = (
@@ -48,29 +44,19 @@ STAGES = ("download_s", "wait_s", "exchange_s", "train_s", "outside_s", "upload_
 
 @dataclass(frozen=True, kw_only=True)
 class Playback:
-    """The packed data of a run.
+    """The packed data of a run, for the page's template."""
 
-    Args:
-        text: base64 of a DEFLATE stream of a JSON header and columns of numbers.
-        tolerance_m: largest error of a path (m).
-        every: k if only every k-th vehicle is played; 1 for all.
-        exchanges: whether vehicles exchange with each other.
-        handovers: whether participations were handed over between RSUs.
-        rounds: whether vehicles could be invited; False for traffic alone.
-        film: what ``film`` returns.
-    """
-
-    text: str
-    tolerance_m: float
-    every: int
-    exchanges: bool
-    handovers: bool
-    rounds: bool
-    film: list[list[Any]] = field(default_factory=list)
+    text: str  # base64 of a DEFLATE stream of a JSON header and columns of numbers
+    tolerance_m: float  # largest error of a path
+    every: int  # only every k-th vehicle is played; 1 for all
+    exchanges: bool  # whether vehicles exchange with each other
+    handovers: bool  # whether participations were handed over between RSUs
+    rounds: bool  # whether vehicles could be invited; False for traffic alone
+    film: list[list[Any]]  # frames along vehicles' paths, see ``analysis.plots.seen.film``
 
     @property
     def caption(self) -> str:
-        """Sentences on the limits of the playback."""
+        """Sentences on what the playback leaves out: tolerance, vehicles, pauses, frames."""
         words = f"Paths are thinned: no vehicle is drawn more than {self.tolerance_m:g} m from where it was."
         if self.every > 1:
             words = (
@@ -92,8 +78,8 @@ class Playback:
 def playback(run: RunData) -> Playback | None:
     """Return a run's data for the playback; None if no vehicle was in coverage.
 
-    Paths are thinned with the first tolerance that keeps the text within ``LIMIT_BYTES``, or with the last one. Of more
-    than ``MOST_WINDOWS`` windows, only those of every k-th vehicle are played.
+    Paths are thinned with the first of ``TOLERANCE_M`` that keeps the text within 3 MB, or else with the last. Of more
+    than 100,000 windows, only those of every k-th vehicle are played.
     """
     if run.paths is None or run.windows.is_empty():
         return None
@@ -105,7 +91,7 @@ def playback(run: RunData) -> Playback | None:
         # fewer points take more bytes each, so this text would be too long
         if len(text) * points > LIMIT_BYTES * tried and tolerance_m != TOLERANCE_M[-1]:
             continue
-        tried, text = points, _pack(run, paths, tolerance_m)
+        tried, text = points, _pack_run(run, paths, tolerance_m)
         if len(text) <= LIMIT_BYTES:
             break
     return Playback(
@@ -122,19 +108,11 @@ def playback(run: RunData) -> Playback | None:
 def thin_paths(
     time_s: Floats, x_m: Floats, y_m: Floats, first: NDArray[np.int64], tolerance_m: float
 ) -> NDArray[np.float32]:
-    """Return the tolerance (m) below which each point is needed: points with more than T keep the path within T.
+    """Return the tolerance (m) below which each point is needed: points with more than T keep a path within T.
 
-    This is the algorithm of Douglas and Peucker with distances at equal times, for all paths at once, level by level.
-
-    Args:
-        time_s: times of the points of all paths, one path after the other (s), shape (n,).
-        x_m: x of the points (m), shape (n,).
-        y_m: y of the points (m), shape (n,).
-        first: index of each path's first point; each path has at least two points.
-        tolerance_m: smallest tolerance (m) of interest.
-
-    Returns:
-        shape (n,); infinite for the first and the last point of each path, 0 for points not needed at ``tolerance_m``.
+    This is the algorithm of Douglas and Peucker with distances at equal times. Arrays have the shape (n,), one path
+    after the other; ``first`` has the index of each path's first point, and each path at least two points. The result
+    is infinite for first and last points, and 0 for points not needed at ``tolerance_m``, the smallest of interest.
     """
     last = np.append(first[1:], len(time_s)) - 1
     needed_m = np.zeros(len(time_s), np.float32)
@@ -179,7 +157,7 @@ class PlayedPaths:
 
 
 def read_paths(run: RunData, every: int) -> PlayedPaths:
-    """Read the paths of every ``every``-th vehicle, counted by first exit; the vehicles are in that order."""
+    """Read the paths of every ``every``-th vehicle, by first exit, thinned within ``TOLERANCE_M[0]``."""
     assert run.paths is not None
     west, east, south, north = covered_extent(run.rsus)
     step_m = max(_STEP_M, max(east - west, north - south) / 60_000)  # so that 16 bits hold every place
@@ -242,7 +220,7 @@ def read_paths(run: RunData, every: int) -> PlayedPaths:
 
 
 def _join_paths(windows: pl.DataFrame) -> tuple[NDArray[np.bool_], Floats, Floats, Floats, NDArray[np.int64]]:
-    """Return whether each window continues the last path; times (s), x, y (m) of points; each path's first index."""
+    """Join windows to paths: whether each continues one; times (s), x, y (m) of points; index of a path's first."""
     # windows are sorted by part and entry; a vehicle at two places at one time, as in some sources, has several paths
     lengths = windows["path_time_s"].list.len().to_numpy()
     first = np.cumsum(lengths) - lengths
@@ -259,8 +237,8 @@ def _join_paths(windows: pl.DataFrame) -> tuple[NDArray[np.bool_], Floats, Float
     return joined, time_s[new], x_m[new], y_m[new], (np.cumsum(new) - new)[first[~joined]]
 
 
-def _pack(run: RunData, paths: PlayedPaths, tolerance_m: float) -> str:
-    """Return the packed text of the run, with its paths thinned within the tolerance."""
+def _pack_run(run: RunData, paths: PlayedPaths, tolerance_m: float) -> str:
+    """Return ``Playback.text``: the run with its paths thinned within the tolerance."""
     keep = paths.columns["needed_m"] > tolerance_m
     starts = np.cumsum(paths.columns["path_points"]) - paths.columns["path_points"]
     columns = {
@@ -281,17 +259,14 @@ def _pack(run: RunData, paths: PlayedPaths, tolerance_m: float) -> str:
     header = {
         "vehicles": [clean(name, 60) for name in paths.vehicles],
         "rsus": [[clean(rsu.id, 60), rsu.x_m - origin[0], rsu.y_m - origin[1], rsu.range_m] for rsu in run.rsus],
-        "lanes": _lanes(run, origin),
+        "lanes": _round_lanes(run, origin),
         "step_m": paths.step_m,
         "begin_s": paths.begin_s,
         "takes_part": run.takes_part,
         "per_s": PER_S,
         "participations": participations_of(run, vehicle_of, rsu_of),
         "handovers": handovers_of(run, vehicle_of, rsu_of),
-        "rounds": [
-            list(row)
-            for row in run.rounds.sort("close_s").select("open_s", "close_s", "closed_by", "committed").iter_rows()
-        ],
+        "rounds": run.rounds.sort("close_s").select("open_s", "close_s", "closed_by", "committed").rows(),
         "curve": headline_curve(run),
         "columns": [[name, len(values), values.dtype.itemsize] for name, values in columns.items()],
     }
@@ -302,19 +277,16 @@ def _pack(run: RunData, paths: PlayedPaths, tolerance_m: float) -> str:
     return base64.b64encode(zlib.compress(struct.pack("<I", len(head)) + head + body, 4)).decode()
 
 
-def _lanes(run: RunData, origin: tuple[float, float]) -> list[list[float]]:
-    """Return the lanes as polylines [x, y, x, y, ...] in whole metres from ``origin``."""
-    lanes = []
-    for xs, ys in run.lanes.select("x_m", "y_m").iter_rows():
-        line = np.rint(np.column_stack((np.subtract(xs, origin[0]), np.subtract(ys, origin[1])))).astype(int)
-        lanes.append(line.ravel().tolist())
-    return lanes
+def _round_lanes(run: RunData, origin_m: tuple[float, float]) -> list[list[int]]:
+    """Return the lanes as polylines [x, y, x, y, ...] in whole metres from ``origin_m``."""
+    lines = (np.column_stack(both) - origin_m for both in run.lanes.select("x_m", "y_m").iter_rows())
+    return [np.rint(line).astype(int).ravel().tolist() for line in lines]
 
 
 def participations_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
     """Return [vehicle, RSU, round, outcome, begin (s), end (s), [[index in ``STAGES``, seconds], ...]] by begin.
 
-    One item per invitation of a vehicle in ``vehicle_of``; vehicle and RSU are the numbers in the two mappings.
+    One item per invitation of a vehicle in ``vehicle_of``; vehicles and RSUs as the mappings' numbers for their ids.
     """
     exchange = run.exchange_plan
     order = [0, 1, 2, 3, 4, 5] if exchange is None or exchange.before_training else [0, 3, 1, 2, 4, 5]
@@ -330,7 +302,7 @@ def participations_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str
 def handovers_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
     """Return [vehicle, time (s), old RSU, new RSU, gap (s), backhaul (s), stage, policy] by time; 0 for no gap.
 
-    One item per handover of a vehicle in ``vehicle_of``; vehicle and RSUs are the numbers in the two mappings.
+    One item per handover of a vehicle in ``vehicle_of``, others are left out; numbers as in ``participations_of``.
     """
     columns = ("vehicle_id", "time_s", "from_rsu_id", "to_rsu_id", "gap_s", "backhaul_s", "stage", "policy")
     return [
@@ -343,11 +315,10 @@ def handovers_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int
 
 
 def headline_curve(run: RunData) -> dict[str, Any] | None:
-    """Return ``label``, ``unit`` and ``points`` (time s, value) of a headline metric, accuracy first; None if none."""
-    found = sorted((one for one in curves(run) if one.result), key=lambda one: one.unit != "%")  # accuracy before loss
-    if not found:
+    """Return ``label``, ``unit``, ``points`` (s, value) of a headline metric, in % rather than others; None without."""
+    curve = min((one for one in curves(run) if one.result), key=lambda one: one.unit != "%", default=None)
+    if curve is None:
         return None
-    curve = found[0]
     factor, unit = (100.0, "%") if curve.unit == "%" else (1.0, clean(curve.unit, 12))
     points = np.column_stack((curve.time_s, factor * curve.value))
     return {"label": curve.label, "unit": unit, "points": points[np.isfinite(points[:, 0])].tolist()}

@@ -15,8 +15,7 @@ from analysis.statistics.windows import lasting, survival
 from analysis.style import BLUE, HALF_IN, OUTCOMES, PALE, VERMILION, Drawn, drawing, legend, panel
 
 _MOST_GROUPS = 12
-_MOST_FAILED = 20_000
-"""Of more participations that were cut, only every k-th is drawn."""
+_MOST_FAILED = 20_000  # of more participations that were cut, only every k-th is drawn
 _FAILED = ("left_download", "left_training", "left_exchange", "left_upload", "deadline", "stale")
 
 
@@ -24,30 +23,19 @@ _FAILED = ("left_download", "left_training", "left_exchange", "left_upload", "de
 class Needed:
     """Duration of a participation (s), from the invitation to the end of the upload.
 
-    Participations that were cut would have taken longer than was seen, so this is a Kaplan-Meier estimate. The
+    Participations that were cut would have taken longer than was seen, so quartiles are Kaplan-Meier estimates. The
     committed ones alone would be biased towards short durations.
-
-    Args:
-        n: number of participations, including those that were cut.
-        median_s: median; infinite if too many were cut.
-        low_s: lower quartile; infinite if too many were cut.
-        high_s: upper quartile; infinite if too many were cut.
-        stages_s: medians of download, training and upload of the committed ones.
     """
 
-    n: int
+    n: int  # number of participations, including those that were cut
     median_s: float
-    low_s: float
-    high_s: float
-    stages_s: tuple[float, float, float]
+    low_s: float  # lower quartile
+    high_s: float  # upper quartile; infinite if too many were cut
+    stages_s: tuple[float, float, float]  # medians of download, training and upload of the committed ones
 
 
 def needed(run: RunData) -> Needed | None:
-    """Return how long participations take to commit; None if none committed, or if the median is not finite.
-
-    Quartiles are of all that were invited, by survival analysis: those that did not commit are censored. Stages are
-    medians of those that committed.
-    """
+    """Return how long participations take to commit (s); None if none or too few committed for a finite median."""
     begun = run.invited
     committed = begun.filter(outcome="committed")
     if committed.is_empty():
@@ -61,12 +49,10 @@ def needed(run: RunData) -> Needed | None:
 
 
 def vehicles(run: RunData) -> pl.DataFrame:
-    """Return one row per equipped vehicle: its longest window, and whether it was invited and committed.
+    """Return a row per equipped vehicle, by first entry, with ``vehicle_id``, ``invited`` and ``committed``.
 
-    Returns:
-        ``vehicle_id``; ``longest_s``, and ``cut``, whether the end cut one of its windows off, both null if no window
-        of it was seen from its beginning; ``invited`` and ``committed``; and for groups ``rsu_id``, ``vehicle_type``,
-        ``approach`` and ``speed_mps`` of its first window.
+    ``longest_s`` is its longest window, ``cut`` whether the end of the run cut a window off; both are null if no window
+    was seen from its beginning. ``rsu_id``, ``vehicle_type``, ``speed_mps``, ``approach`` are of its first window.
     """
     windows = run.equipped.sort("enter_s", maintain_order=True)
     seen = windows.group_by("vehicle_id", maintain_order=True).agg(
@@ -74,20 +60,16 @@ def vehicles(run: RunData) -> pl.DataFrame:
     )
     lasted = lasting(windows).group_by("vehicle_id").agg(longest_s=pl.col("lasted_s").max(), cut=pl.col("cut").any())
     seen = seen.join(lasted, on="vehicle_id", how="left", maintain_order="left")
-    invited = run.invited
     took_part = run.participations.group_by("vehicle_id").agg(pl.col("approach").first())
-    committed = invited.filter(outcome="committed")["vehicle_id"].unique().to_list()
+    committed = run.invited.filter(outcome="committed")
     return seen.join(took_part, on="vehicle_id", how="left", maintain_order="left").with_columns(
-        invited=pl.col("vehicle_id").is_in(invited["vehicle_id"].unique().to_list()),
-        committed=pl.col("vehicle_id").is_in(committed),
+        invited=pl.col("vehicle_id").is_in(run.invited["vehicle_id"].implode()),
+        committed=pl.col("vehicle_id").is_in(committed["vehicle_id"].implode()),
     )
 
 
 def long_enough(members: pl.DataFrame, needed_s: float) -> float | None:
-    """Return the share of vehicles with a window longer than ``needed_s`` (Kaplan-Meier).
-
-    ``members`` are rows of ``vehicles``. None if no window of theirs was seen from its beginning.
-    """
+    """Estimate the share of vehicles with a window over ``needed_s`` (Kaplan-Meier); None if no window is known."""
     known = members.drop_nulls("longest_s")
     if known.is_empty():
         return None
@@ -95,22 +77,17 @@ def long_enough(members: pl.DataFrame, needed_s: float) -> float | None:
 
 
 def tables(run: RunData) -> list[Table]:
-    """Return a list with a table of the vehicles that could take part and did.
-
-    Its rows are all vehicles, and those by RSU, approach, type and speed. Empty if it is not known how long a
-    participation takes.
-    """
+    """Return one table of who could take part and did, by RSU, approach, type, speed; [] if ``needed`` is None."""
     found = needed(run)
     if found is None or run.equipped.is_empty():
         return []
     one_each = vehicles(run)
     speed = (pl.col("speed_mps") * 3.6 // 20 * 20).cast(pl.Int64)
-    bands = pl.format("{} to {} km/h", speed, speed + 20)
     groups = {
         "rsu_id": pl.format("RSU {}", "rsu_id"),
         "approach": pl.format("approach {}", pl.col("approach") + 1),
         "vehicle_type": pl.format("type {}", pl.col("vehicle_type").replace("", "unknown")),
-        "speed_mps": bands,
+        "speed_mps": pl.format("{} to {} km/h", speed, speed + 20),
     }
     rows = [_table_row("all vehicles", one_each, found.median_s)]
     for order, words in groups.items():
@@ -132,7 +109,7 @@ def tables(run: RunData) -> list[Table]:
 
 
 def _table_row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, ...]:
-    """Return a row of ``tables``: texts in the order of its head; a dash for an unknown share."""
+    """Return a row of the table on some vehicles: name, numbers, shares as texts; a dash for an unknown share."""
     total, share = members.height, long_enough(members, needed_s)
     sums = [int(members[column].sum()) for column in ("invited", "committed")]
     seen = members.filter(pl.col("longest_s") > needed_s)["committed"]
@@ -142,7 +119,7 @@ def _table_row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, 
 
 
 def headline(run: RunData) -> list[tuple[str, str]]:
-    """Return headline numbers on who could take part; empty if the duration of a participation is not known."""
+    """Return rows (label, value) on who could take part; empty if ``needed`` is None or no vehicle is equipped."""
     found = needed(run)
     if found is None or run.equipped.is_empty():
         return []
@@ -159,7 +136,7 @@ def headline(run: RunData) -> list[tuple[str, str]]:
 
 @panel("survival", "How long windows last, and how long a participation takes")
 def survival_panel(run: RunData) -> Drawn:
-    """Draw the survival curve of windows and, if known, how long a participation takes."""
+    """Draw the share of windows that last longer, by time, and if known how long a participation takes."""
     found = needed(run)
     if run.windows.is_empty():
         return None, "Not drawn: no coverage window was recorded."
@@ -209,7 +186,7 @@ def failed_panel(run: RunData) -> Drawn:
         return None, "Not drawn: no participation was cut." if failed.is_empty() else "Not drawn: no paths are known."
     figure, ax = map_axes(run)
     every = -(-failed.height // _MOST_FAILED)
-    at = _places(run, failed.gather_every(every))
+    at = _find_ends(run, failed.gather_every(every))
     for outcome in _FAILED:
         rows = at.filter(outcome=outcome)
         if rows.height:
@@ -221,13 +198,12 @@ def failed_panel(run: RunData) -> Drawn:
     legend(ax, columns=2)
     ends = failed.group_by("outcome").len().sort("len", "outcome", descending=[True, False])
     parts = ", ".join(f"{OUTCOMES[name][0]} {count(rows)}" for name, rows in ends.iter_rows())
-    invited = run.invited.height
     drawn = f" Shown is one in {count(every)} of them." if every > 1 else ""
-    return figure, f"{count(failed.height)} of {plural(invited, 'participation')} were cut: {parts}.{drawn}"
+    return figure, f"{count(failed.height)} of {plural(run.invited.height, 'participation')} were cut: {parts}.{drawn}"
 
 
-def _places(run: RunData, failed: pl.DataFrame) -> pl.DataFrame:
-    """Return ``outcome``, ``x_m`` and ``y_m`` at the end of each of the participations ``failed`` with a known path."""
+def _find_ends(run: RunData, failed: pl.DataFrame) -> pl.DataFrame:
+    """Return ``outcome``, and ``x_m``, ``y_m`` at the end, of the participations ``failed``; not of unknown paths."""
     assert run.paths is not None
     keys = failed.select(WINDOW_KEY).unique()
     path = ("path_time_s", "path_x_m", "path_y_m")

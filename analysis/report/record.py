@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.formatting import THIN, clean, count, duration, percent, si, timestamp
 from analysis.loading import RunData
-from analysis.report.notices import codecs_of, rates
+from analysis.report.notices import describe_codecs, describe_rates
 from vnetsim.storage.records import LearnerEntry
 
 _ENDINGS = {
@@ -32,18 +32,15 @@ class Facts:
 
 
 def record(run: RunData) -> list[Facts]:
-    """Return tables of facts on run, traffic, radio, computers, learner and machine, in this order; no empty ones.
-
-    Radio, computers and learner are only included if the run had a learner.
-    """
-    tables: dict[str, list[Row]] = {"Run": _run(run), "Traffic": _traffic(run)}
+    """Return tables of facts on run, traffic, machine; with a learner, before machine on radio, computers, learner."""
+    tables: dict[str, list[Row]] = {"Run": _run_facts(run), "Traffic": _traffic_facts(run)}
     if run.manifest.learner:
-        tables["Radio"] = [(f"rates between {between}", words) for between, words, _ in rates(run)]
+        tables["Radio"] = [(f"rates between {between}", words) for between, words, _ in describe_rates(run)]
         if radio := run.manifest.plugins.get("radio"):
-            tables["Radio"] += [("model", clean(radio.name, 40)), *_settings(radio.settings)]
-        tables["Computers"] = _computers(run)
-        tables["Learner"] = _learner(run, run.manifest.learner)
-    tables["Machine and packages"] = _machine(run)
+            tables["Radio"] += [("model", clean(radio.name, 40)), *_setting_facts(radio.settings)]
+        tables["Computers"] = _computer_facts(run)
+        tables["Learner"] = _learner_facts(run, run.manifest.learner)
+    tables["Machine and packages"] = _machine_facts(run)
     result = []
     for title, rows in tables.items():
         kept = [
@@ -56,7 +53,7 @@ def record(run: RunData) -> list[Facts]:
 
 
 def value_words(value: Any) -> str:
-    """Return a value as text: yes or no, lists and mappings joined by commas, "none" for None or empty ones."""
+    """Return a value as text, at most 300 characters: "yes" or "no", items with commas, "none" for None or no items."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
@@ -66,13 +63,13 @@ def value_words(value: Any) -> str:
     return "none" if value is None else clean(value, 300)
 
 
-def _settings(values: Mapping[str, Any]) -> list[Row]:
-    """Return settings as facts in a fixed-width font."""
+def _setting_facts(values: Mapping[str, Any]) -> list[Row]:
+    """Return settings, by key, as facts in a fixed-width font."""
     return [(clean(key, 40), value_words(value), True) for key, value in values.items()]
 
 
-def _run(run: RunData) -> list[Row]:
-    """Return facts on command, seed, status and times of the run."""
+def _run_facts(run: RunData) -> list[Row]:
+    """Return facts on version, command, seed, status, changed plug-ins and times."""
     manifest = run.manifest
     ending = _ENDINGS.get(manifest.ended_by or "")
     return [
@@ -87,12 +84,12 @@ def _run(run: RunData) -> list[Row]:
     ]
 
 
-def _seconds(value: float) -> str:
-    """Return a simulated time (s) as text, to a tenth of a second."""
+def _format_seconds(value: float) -> str:
+    """Return a time (s) as text, to a tenth of a second, with thin spaces between thousands."""
     return f"{round(value, 1):,.10g} s".replace(",", THIN)
 
 
-def _traffic(run: RunData) -> list[Row]:
+def _traffic_facts(run: RunData) -> list[Row]:
     """Return facts on the simulator, simulated time, RSUs and input files."""
     traffic, end = run.manifest.traffic, run.manifest.time_s
     rows: list[Row] = [
@@ -103,7 +100,7 @@ def _traffic(run: RunData) -> list[Row]:
         ("vehicles", clean(traffic.vehicles, 400)),
         ("equipped share", f"{traffic.equipped:g}" if traffic.equipped < 1 else None),
         ("step", f"{traffic.step_s:g} s" if traffic.step_s else "none: exact times"),
-        ("simulated time", None if end is None else f"{_seconds(traffic.begin_s)} to {_seconds(end)}"),
+        ("simulated time", None if end is None else f"{_format_seconds(traffic.begin_s)} to {_format_seconds(end)}"),
     ]
     for rsu in run.rsus[:_MOST_RSUS]:
         environment = f", {clean(rsu.environment, 20)}" if rsu.environment else ""
@@ -117,7 +114,7 @@ def _traffic(run: RunData) -> list[Row]:
     return rows
 
 
-def _computers(run: RunData) -> list[Row]:
+def _computer_facts(run: RunData) -> list[Row]:
     """Return a fact per computer (share or type of the vehicles, speed, power), and one on the radio unit's power."""
     rows: list[Row] = []
     for one in run.manifest.computers:
@@ -134,7 +131,7 @@ def _computers(run: RunData) -> list[Row]:
     return rows
 
 
-def _machine(run: RunData) -> list[Row]:
+def _machine_facts(run: RunData) -> list[Row]:
     """Return facts on the machine, its memory use and the versions of packages."""
     host, device, peak = run.manifest.host, run.manifest.device, run.manifest.peak_memory_bytes
     return [
@@ -149,8 +146,8 @@ def _machine(run: RunData) -> list[Row]:
     ]
 
 
-def _exchange_words(run: RunData) -> str:
-    """Return in words what vehicles exchange, and when; empty for a learner without exchange."""
+def _describe_exchange(run: RunData) -> str:
+    """Return in words what vehicles send each other, and when; empty for a learner without exchange."""
     plan = run.exchange_plan
     if plan is None:
         return ""
@@ -163,8 +160,8 @@ def _exchange_words(run: RunData) -> str:
     return f"{words}; counts {'only when both directions completed' if plan.mutual else 'each way on its own'}"
 
 
-def _learner(run: RunData, learner: LearnerEntry) -> list[Row]:
-    """Return rows on a learner: model, costs of a participation, exchange between vehicles, its facts and settings."""
+def _learner_facts(run: RunData, learner: LearnerEntry) -> list[Row]:
+    """Return facts on the learner: model, costs of a participation, exchange, its own facts and settings."""
     cost = learner.cost
     costs = f"{si(cost.download_bytes, 'B')} down, {si(cost.upload_bytes, 'B')} up, {si(cost.work_flop, 'FLOP')}"
     return [
@@ -175,9 +172,9 @@ def _learner(run: RunData, learner: LearnerEntry) -> list[Row]:
         ("trainable parameters", count(learner.parameters)),
         ("image (C, H, W)", " \u00d7 ".join(str(n) for n in learner.image_shape)),
         ("one participation", costs),
-        ("codec", codecs_of(run)),
-        ("exchange between vehicles", _exchange_words(run)),
+        ("codec", describe_codecs(run)),
+        ("exchange between vehicles", _describe_exchange(run)),
         ("its settings", asdict(run.experiment.exchange) if run.exchange_plan else None, True),
         *((clean(title, 40), value_words(text)) for title, text in learner.facts.items()),
-        *_settings(learner.settings),
+        *_setting_facts(learner.settings),
     ]

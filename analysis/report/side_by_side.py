@@ -27,9 +27,7 @@ _MOST_NAMED = 3
 def build_side_by_side(left: Path, right: Path) -> Path:
     """Write ``beside.html``, which plays two runs in step, into the folder of the first; return its path.
 
-    Raises:
-        InputError: a folder is no run directory, one of its files is damaged, or no vehicle was in coverage.
-        RunError: the page cannot be written.
+    InputError if a folder is no run directory, is damaged, or has no vehicle in coverage; RunError if writing fails.
     """
     runs = load(left), load(right)
     differing = _find_differences(*(flat(tomllib.loads(run.experiment_text)) for run in runs))
@@ -42,14 +40,14 @@ def build_side_by_side(left: Path, right: Path) -> Path:
             still = map_panel(run, f"map-{place}").svg
         named = ", ".join(f"{key} = {clean(values[place], 40)}" for key, values in differing.items())
         title = named or clean(folder.name, 60)
-        sides.append({"title": title, "facts": _facts(run), "played": played, "still": still})
+        sides.append({"title": title, "facts": _describe_run(run), "played": played, "still": still})
     page = (
         environment()
         .get_template("play.html.j2")
         .render(
             title=f"{runs[0].scenario}: two runs in step",
             subtitle=f"seeds {runs[0].manifest.seed} and {runs[1].manifest.seed}, vnetsim {runs[0].manifest.vnetsim}",
-            warnings=[] if _same_traffic(*runs) else ["The two runs saw different traffic: their vehicles differ."],
+            warnings=[] if _saw_same_traffic(*runs) else ["The two runs saw different traffic: their vehicles differ."],
             sides=sides,
         )
     )
@@ -57,22 +55,20 @@ def build_side_by_side(left: Path, right: Path) -> Path:
     return left / _NAME
 
 
-def _facts(run: RunData) -> str:
-    """Return a sentence on the commits, rounds and handovers of a run; handovers by policy "drop" do not count."""
+def _describe_run(run: RunData) -> str:
+    """Return a sentence on the commits, rounds and handovers of a run; not counting handovers by policy "drop"."""
     invited = run.invited
     committed = invited.filter(outcome="committed").height
-    share = (
-        f", {percent(committed / invited.height, 0)} of {plural(invited.height, 'invitation')}"
-        if invited.height
-        else ""
-    )
+    share = ""
+    if total := invited.height:
+        share = f", {percent(committed / total, 0)} of {plural(total, 'invitation')}"
     kept = run.handovers.filter(pl.col("policy") != "drop").height
     handed = f", {plural(kept, 'handover')}" if kept else ""
     return f"{count(committed)} committed{share}, in {plural(run.rounds.height, 'round')}{handed}."
 
 
-def _same_traffic(left: RunData, right: RunData) -> bool:
-    """Return whether both runs have the same windows, up to the last exit of the run in which it is earlier."""
+def _saw_same_traffic(left: RunData, right: RunData) -> bool:
+    """Return whether both runs have the same windows among those ended before the earlier of their last exits."""
     end_s = min(run.windows["exit_s"].max() or 0.0 for run in (left, right))
     ended = [
         run.windows.filter((pl.col("exit_s") < end_s) & (pl.col("exit_cause") != "end")).select(*WINDOW_KEY, "exit_s")
@@ -82,7 +78,7 @@ def _same_traffic(left: RunData, right: RunData) -> bool:
 
 
 def _find_differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the first three settings that differ, by dotted key, as (left, right); "-" for a missing value."""
+    """Return the first three settings that differ, by dotted key, as (left, right) values; "-" for a missing one."""
     keys = dict.fromkeys((*left, *right))
     found = {key: (left.get(key, "-"), right.get(key, "-")) for key in keys if left.get(key) != right.get(key)}
     return dict(list(found.items())[:_MOST_NAMED])

@@ -145,7 +145,7 @@ def test_of_very_many_cut_participations_some_are_drawn_and_all_counted(learning
     monkeypatch.setattr(possible, "_MOST_FAILED", most)
     read = []
     monkeypatch.setattr(
-        possible, "_places", lambda run, failed, places=possible._places: read.append(failed) or places(run, failed)
+        possible, "_find_ends", lambda run, failed, ends=possible._find_ends: read.append(failed) or ends(run, failed)
     )
     run = load(learning_run)
     with styled():

@@ -16,7 +16,7 @@ from small_runs import write_table
 from analysis.formatting import number, si
 from analysis.loading import curves, load, moved_bytes
 from analysis.plots.seen import framed_paths
-from analysis.report.headline import _backhaul, finding, headline
+from analysis.report.headline import _backhaul_rows, finding, headline
 from analysis.report.notices import notices
 from analysis.report.page import build_report
 from analysis.report.record import record
@@ -251,7 +251,7 @@ def test_energy_is_added_up_where_the_computers_power_is_known_and_not_told_else
 )
 def test_a_month_is_extrapolated_from_ten_minutes_alone(took_s, busiest):
     sent = pl.DataFrame({"down_bytes": [1.5e6, 1e6], "up_bytes": [5e5, 0.0]})
-    ((_, words),) = _backhaul(SimpleNamespace(backhaul=sent, simulated_s=took_s))
+    ((_, words),) = _backhaul_rows(SimpleNamespace(backhaul=sent, simulated_s=took_s))
     assert f"(busiest RSU: {busiest}" in words.replace("\u202f", " ")
 
 
