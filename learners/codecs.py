@@ -1,7 +1,4 @@
-"""The built-in codecs: what the receiver decodes of a change, and in how many bytes it was sent.
-
-Every function works on tensors by name, on the device that they are on; random numbers are drawn on the CPU.
-"""
+"""The built-in codecs: what the receiver decodes of a change, on its device, and in how many bytes it was sent."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from vnetsim.errors.bounds import Within
 from vnetsim.learning.codecs import Sent
 
 Tensors = Mapping[str, Tensor]
-ERROR = "error"
-"""Name of the memory of error feedback."""
+ERROR = "error"  # name of the memory of error feedback
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +30,7 @@ class Float32:
         return 4 * values
 
     def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
-        """Return the tensors as they are."""
+        """Return the same tensors, not copied."""
         return Sent(tensors=tensors)
 
 
@@ -54,7 +50,7 @@ class Float16:
         return 2 * values
 
     def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
-        """Return the tensors rounded to half precision."""
+        """Return the tensors rounded to half precision, in their own types."""
         largest = torch.finfo(torch.float16).max
         return Sent(tensors={name: t.clamp(-largest, largest).half().to(t.dtype) for name, t in tensors.items()})
 
@@ -75,12 +71,12 @@ class Int8:
         return values + 4
 
     def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
-        """Return the tensors rounded at random."""
-        return Sent(tensors={name: _rounded(tensor, draws) for name, tensor in tensors.items()})
+        """Return each tensor rounded at random to its 255 levels."""
+        return Sent(tensors={name: _round_at_random(tensor, draws) for name, tensor in tensors.items()})
 
 
-def _rounded(tensor: Tensor, draws: torch.Generator) -> Tensor:
-    """Return a tensor rounded at random to multiples of its largest modulus over 127; zeros stay zeros."""
+def _round_at_random(tensor: Tensor, draws: torch.Generator) -> Tensor:
+    """Round a tensor at random to multiples of its largest modulus over 127; zeros stay zeros."""
     uniform = torch.rand(tensor.shape, generator=draws, dtype=torch.float64).to(tensor.device)
     scale = tensor.abs().max().double() / 127 if tensor.numel() else tensor.sum().double()
     levels = torch.floor(tensor.double() / torch.where(scale > 0, scale, 1.0) + uniform).clamp(-127, 127)
@@ -119,14 +115,14 @@ class Qsgd:
         return math.ceil(bits * values / 8) + 4 * math.ceil(values / self.bucket)
 
     def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
-        """Return the tensors rounded at random; buckets are cut from all of them in a row."""
-        row = _row(tensors)
+        """Return the tensors rounded at random; buckets are cut from all of them in a row, the last filled with 0."""
+        row = _flatten(tensors)
         padded = torch.nn.functional.pad(row.double(), (0, -len(row) % self.bucket)).view(-1, self.bucket)
         uniform = torch.rand(padded.shape, generator=draws, dtype=torch.float64).to(row.device)
         norms = padded.norm(dim=1, keepdim=True)
         level = torch.floor(self.levels * padded.abs() / torch.where(norms > 0, norms, 1.0) + uniform) / self.levels
         decoded = (norms * padded.sign() * level).view(-1)[: len(row)]
-        return Sent(tensors=_as(tensors, decoded))
+        return Sent(tensors=_unflatten(tensors, decoded))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,26 +154,26 @@ class TopK:
         return 4 * count + min(4 * count, math.ceil(values / 8))
 
     def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
-        """Return the largest values of all tensors in a row, and the error as memory."""
-        row = _row(tensors)
+        """Return the largest values of all tensors together, 0 elsewhere, and the error as memory."""
+        row = _flatten(tensors)
         wanted = row + memory[ERROR] if memory else row
         places = wanted.abs().topk(self._count(len(row))).indices
         decoded = torch.zeros_like(wanted)
         decoded[places] = wanted[places]
-        return Sent(tensors=_as(tensors, decoded), memory={ERROR: wanted - decoded})
+        return Sent(tensors=_unflatten(tensors, decoded), memory={ERROR: wanted - decoded})
 
     def _count(self, values: int) -> int:
-        """Return k, the number of values sent of so many."""
+        """Return k, how many of ``values`` values are sent."""
         return min(values, math.ceil(self.share * values))
 
 
-def _row(tensors: Tensors) -> Tensor:
-    """Return all values of the tensors in one vector."""
+def _flatten(tensors: Tensors) -> Tensor:
+    """Return all values of the tensors as one vector, in order."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors.values()])
 
 
-def _as(tensors: Tensors, row: Tensor) -> dict[str, Tensor]:
-    """Return the values of a vector in the names, shapes and types of ``tensors``."""
+def _unflatten(tensors: Tensors, row: Tensor) -> dict[str, Tensor]:
+    """Cut a vector into tensors with the names, shapes and types of ``tensors``; the inverse of ``_flatten``."""
     parts = torch.split(row, [tensor.numel() for tensor in tensors.values()])
     return {
         name: part.reshape(one.shape).to(one.dtype) for (name, one), part in zip(tensors.items(), parts, strict=True)

@@ -31,7 +31,7 @@ class Honest:
     equations: ClassVar[tuple[str, ...]] = ("sent: D",)
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return the changes as they are."""
+        """Return each hostile vehicle's own change; no memory."""
         return [Sends(change=one.change) for one in given.hostile]
 
 
@@ -62,8 +62,8 @@ class SignFlip:
     factor: Factor = 1.0
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return the opposite changes."""
-        return [Sends(change=_scale(one.change, -self.factor)) for one in given.hostile]
+        """Return each vehicle's change times -``factor``."""
+        return [Sends(change={name: -self.factor * t for name, t in one.change.items()}) for one in given.hostile]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,8 @@ class Scaling:
     factor: Factor = 10.0
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return the enlarged changes."""
-        return [Sends(change=_scale(one.change, self.factor)) for one in given.hostile]
+        """Return each vehicle's change times ``factor``."""
+        return [Sends(change={name: self.factor * t for name, t in one.change.items()}) for one in given.hostile]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class Noise:
     deviation: Annotated[float, Within(0, 1e6, "", "no noise; float32 ends soon after")] = 0.1
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return the changes with noise."""
+        """Return each vehicle's change plus noise; without noise if ``deviation`` is 0."""
         return [Sends(change=_with_noise(one.change, self.deviation, one)) for one in given.hostile]
 
 
@@ -126,11 +126,10 @@ class FreeRider:
     deviation: Annotated[float, Within(0, 1e6, "", "no noise; float32 ends soon after")] = 0.0
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return zeros, or noise."""
+        """Return for each vehicle zeros, or noise."""
         zeros = [{name: torch.zeros_like(tensor) for name, tensor in one.change.items()} for one in given.hostile]
-        return [
-            Sends(change=_with_noise(zero, self.deviation, one)) for zero, one in zip(zeros, given.hostile, strict=True)
-        ]
+        pairs = zip(zeros, given.hostile, strict=True)
+        return [Sends(change=_with_noise(zero, self.deviation, one)) for zero, one in pairs]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +144,7 @@ class Replay:
     equations = ("sent: D of the silo's first hostile local training",)
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return the first changes, which are also the memories."""
+        """Return the first change of each vehicle's silo, which is also its memory."""
         first = [{**one.change, **one.memory} for one in given.hostile]
         return [Sends(change=one, memory=one) for one in first]
 
@@ -178,7 +177,7 @@ class Alie:
     deviations: Annotated[float, Within(0, 1e6, "", "the formula; float32 ends soon after")] = 0.0
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return the common change; with ``honest`` and no honest vehicle, that of the own changes."""
+        """Return one change for all; by the own changes if ``knows`` is ``own``, or if nobody is honest."""
         own = [one.change for one in given.hostile]
         known = list(given.honest) if self.knows == "honest" and given.honest else own
         z = self.deviations or alie_deviations(len(own) + len(given.honest), len(own))
@@ -190,7 +189,7 @@ class Alie:
 
 
 def alie_deviations(uploads: int, hostile: int) -> float:
-    """Return ALIE's z for a round of so many uploads, at least 0; 0 if all uploads are hostile."""
+    """Return ALIE's z for a round of ``uploads`` uploads, ``hostile`` of them hostile; >= 0, and 0 if all are."""
     honest = uploads - hostile
     supporters = max(1, math.floor(uploads / 2 + 1) - hostile)
     share = (honest - supporters) / honest if honest else 0.0
@@ -217,24 +216,16 @@ class Ipm:
     factor: Factor = 0.5
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return the common change."""
-        change = {
-            name: -self.factor * torch.stack([one[name] for one in given.honest]).double().mean(dim=0)
-            if given.honest
-            else torch.zeros_like(like)
-            for name, like in given.hostile[0].change.items()
-        }
-        typed = {name: change[name].to(like.dtype) for name, like in given.hostile[0].change.items()}
-        return [Sends(change=typed) for _ in given.hostile]
-
-
-def _scale(change: Tensors, factor: float) -> dict[str, Tensor]:
-    """Return a change times a factor."""
-    return {name: factor * tensor for name, tensor in change.items()}
+        """Return one change for all: -``factor`` times the mean of the honest ones, or zeros."""
+        change = {name: torch.zeros_like(like) for name, like in given.hostile[0].change.items()}
+        for name, like in change.items() if given.honest else ():
+            mean = torch.stack([one[name] for one in given.honest]).double().mean(dim=0)
+            change[name] = (-self.factor * mean).to(like.dtype)
+        return [Sends(change=change) for _ in given.hostile]
 
 
 def _with_noise(change: Tensors, deviation: float, who: Hostile) -> Tensors:
-    """Return a change plus Gaussian noise from the vehicle's own draws; the change itself for deviation 0."""
+    """Return a change plus Gaussian noise drawn with ``who.draws``; the change itself for deviation 0."""
     if deviation == 0:
         return change
     return {

@@ -80,8 +80,8 @@ class Discard(FederatedLearner):
     def parts(context: LearnerContext, settings: DiscardSettings) -> Parts:
         """Return the contrastive task, local steps, and equal weights at or below the limit, 0 above."""
 
-        def slow_alike(participants: Sequence[Participant]) -> Weights:
+        def weigh_slow_equally(participants: Sequence[Participant]) -> Weights:
             """Return equal weights for vehicles up to the limit, 0 for faster ones; all 0 if all are faster."""
             return discard_weights([one.speed_mps for one in participants], limit_mps=settings.limit_kmh / 3.6)
 
-        return federated_averaging(context, settings, ContrastiveTask(context, settings), weights=slow_alike)
+        return federated_averaging(context, settings, ContrastiveTask(context, settings), weights=weigh_slow_equally)

@@ -24,7 +24,7 @@ from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask
 from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learning import LearnerContext, Update
 
-GRADIENT, H = "gradient.", "h."
+GRADIENT, H = "gradient.", "h."  # prefixes of g_k in a silo and in a batch, and of h in the server's state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class FedDyn(FederatedLearner):
         zero = {name: torch.zeros_like(first[name]) for name in names}
 
         def loss(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensor]:
-            """Return the loss with both terms of the regulariser, and without them to report."""
+            """Return L_k with both terms of the regulariser, to minimise, and L_k, to report."""
             found = task.loss(model, batch, base)
             terms = [
                 alpha / 2 * (w - base[name]).square().sum() - (batch[GRADIENT + name] * w).sum()
@@ -78,16 +78,16 @@ class FedDyn(FederatedLearner):
             return found + torch.stack(terms).sum(), found
 
         def given(start: Start) -> Tensors:
-            """Return g_k, 0 before the silo's first training."""
+            """Return the silo's g_k, 0 before its first training."""
             return start.own or {GRADIENT + name: tensor for name, tensor in zero.items()}
 
         def after(start: Start, w: State) -> tuple[State, State]:
-            """Send nothing besides the model; keep g_k - alpha (w_k - x)."""
+            """Return nothing to send besides the model, and g_k - alpha (w_k - x) to keep."""
             g = given(start)
             return {}, {GRADIENT + n: g[GRADIENT + n] - alpha * (w[n] - start.base[n]) for n in names}
 
-        def finish(state: State, updates: Sequence[Update], version: int) -> State:  # noqa: ARG001
-            """Return the next h and, if there are updates, the next model: ``state``, their mean, minus h / alpha."""
+        def next_h(state: State, updates: Sequence[Update], version: int) -> State:  # noqa: ARG001
+            """Return the next h and, if there are updates, the next model: the mean in ``state`` minus h / alpha."""
             last = {update.participant.silo: update for update in updates}.values()  # whose g_k the silos keep
             changes = [(update.state, server.base(update.participant)) for update in last]
             h = {name: state[H + name] - alpha / silos * sum(w[name] - x[name] for w, x in changes) for name in names}
@@ -96,7 +96,7 @@ class FedDyn(FederatedLearner):
 
         server = averaging_server(
             context, settings, task, {**first, **{H + name: one for name, one in zero.items()}}, not_of_model=(H,),
-            beside=finish, sent=lambda state: task.sent({n: t for n, t in state.items() if not n.startswith(H)}),
+            beside=next_h, sent=lambda state: task.sent({n: t for n, t in state.items() if not n.startswith(H)}),
         )  # fmt: skip
         local = LocalSteps(task, loss, given=given, after=after)
         series = (*task.series(), WITHOUT_STATE)

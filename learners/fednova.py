@@ -43,7 +43,7 @@ class FedNova(FederatedLearner):
         shares = weights_of(task, settings)
 
         def counts(participants: Sequence[Participant]) -> Weights:
-            """Return a_k of each participant."""
+            """Return a_k, the number of gradients in the change, of each participant."""
             steps = [one.steps_of(settings.steps) for one in participants]
             return np.array([count_gradients(one, settings.momentum) for one in steps])
 

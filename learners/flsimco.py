@@ -14,8 +14,8 @@ from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveSettings, 
 from vnetsim.learning import LearnerContext, Participant
 
 
-def by_blur(participants: Sequence[Participant]) -> Weights:
-    """Return w_n = (S - L_n) / ((N - 1) S), Eq. 11, L_n the blur levels (px) and S their sum; see ``blur_weights``."""
+def weigh_by_blur(participants: Sequence[Participant]) -> Weights:
+    """Return w_n = (S - L_n) / ((N - 1) S), Eq. 11, L_n blur levels (px), S their sum; 1 / N if N = 1 or S = 0."""
     return blur_weights([participant.level_px for participant in participants])
 
 
@@ -37,5 +37,5 @@ class FLSimCo(FederatedLearner):
 
     @staticmethod
     def parts(context: LearnerContext, settings: ContrastiveSettings) -> Parts:
-        """Return the contrastive task, local SGD steps, and averaging with ``by_blur``."""
-        return federated_averaging(context, settings, ContrastiveTask(context, settings), weights=by_blur)
+        """Return the contrastive task, local SGD steps, and an RSU that averages by blur level."""
+        return federated_averaging(context, settings, ContrastiveTask(context, settings), weights=weigh_by_blur)

@@ -37,7 +37,7 @@ def draw_batches(images: Tensor, *, steps: int = 2, batch: int = 512) -> Iterato
 
 
 def dual_temperature_loss(q: Tensor, k: Tensor, *, t_alpha: float = 0.1, t_beta: float = 1.0) -> Tensor:
-    """Return the loss of Eq. 6-9 for unit-length projections q and k of two views, shape (B, D), in both directions."""
+    """Return the loss of Eq. 6-9, shape (), for unit-length projections of two views, shape (B, D), both ways."""
     rows = []
     for similarity in (q @ k.T, k @ q.T):
         p_alpha, p_beta = ((similarity / t).softmax(dim=1).diagonal() for t in (t_alpha, t_beta))
@@ -57,12 +57,12 @@ def train_locally(model: nn.Module, vehicle: Vehicle, learning_rate: float) -> S
 
 
 def blur_level(speed_mps: float, *, exposure_s: float, focal_length_m: float, pixel_m: float) -> float:
-    """Return L = H s v / Q (Eq. 2); a factor that all vehicles share cancels in the weights."""
+    """Return L = H s v / Q in pixels (Eq. 2); a factor that all vehicles share cancels in the weights."""
     return exposure_s * focal_length_m * speed_mps / pixel_m
 
 
 def blur_weights(levels: Sequence[float]) -> list[float]:
-    """Return w_n = (S - L_n) / ((N - 1) S) with S = sum_n L_n (Eq. 11); 1 / N where that is 0 / 0."""
+    """Return w_n = (S - L_n) / ((N - 1) S) with S = sum_n L_n (Eq. 11); 1 / N if that is 0 / 0; at least one level."""
     count, total = len(levels), sum(levels)
     if count == 1 or total == 0:
         return [1 / count] * count

@@ -27,8 +27,7 @@ from learners.tasks.settings import Temperature
 from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learning import LearnerContext
 
-PREVIOUS = "previous."
-"""Prefix of the silo's previous model, in the silo and in a batch."""
+PREVIOUS = "previous."  # prefix of the silo's previous model, in the silo and in a batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,7 @@ class Moon(FederatedLearner):
         task = ClassificationTask(context, settings)
 
         def frozen(model: nn.Module, state: Tensors, images: Tensor) -> Tensor:
-            """Return ``state``'s features, without gradients, by its BatchNorm statistics; end in training mode."""
+            """Return the features of images by ``state``, in evaluation mode, no gradients; end in training mode."""
             model.eval()
             with torch.no_grad():
                 dense, _ = call_with_state(model, state, images, with_dense=True)
@@ -80,7 +79,7 @@ class Moon(FederatedLearner):
             return Classifier.pooled(dense)
 
         def loss(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensor]:
-            """Return the cross-entropy with the contrast, and without it to report."""
+            """Return the cross-entropy plus the contrast, to minimise, and the cross-entropy, to report."""
             images = batch["images"]
             dense, logits = model(images, with_dense=True)
             found = task.loss(model, {**batch, "outputs": logits}, base)
@@ -93,7 +92,7 @@ class Moon(FederatedLearner):
             return start.own or add_prefix(PREVIOUS, start.base)
 
         def after(start: Start, state: State) -> tuple[State, State]:  # noqa: ARG001
-            """Keep the trained model in the silo."""
+            """Return nothing to send besides the model, and the trained model to keep."""
             return {}, add_prefix(PREVIOUS, state)
 
         server = averaging_server(context, settings, task, task.initial_state())

@@ -1,7 +1,6 @@
-"""SCAFFOLD: control variates at silos and server take the drift of a silo's data out of its local steps.
+"""SCAFFOLD (see ``PAPER``): control variates of silos and server take the drift of a silo's data out of its steps.
 
-Karimireddy et al. (2020), SCAFFOLD: Stochastic controlled averaging for federated learning, arXiv:1910.06378. On the
-road a silo whose vehicle never returns never uses its control variate: the metric ``without_state`` says how many.
+A silo whose vehicle never returns never uses its control variate: the metric ``without_state`` says how many.
 """
 
 from __future__ import annotations
@@ -43,10 +42,9 @@ CHANGE = "change."
 
 
 def controlled_averaging(context: LearnerContext, settings: Any, task: Task) -> Parts:
-    """Return averaging with control variates of silos and server on a task whose optimizer is SGD.
+    """Return averaging with control variates on a task whose optimizer is SGD; InputError for several aggregators.
 
-    ``aggregation`` and ``clip_norm`` act on the models, not on the control variates. InputError for several
-    aggregators.
+    ``aggregation`` and ``clip_norm`` act on the models, not on the control variates.
     """
     refuse_several_servers(context, "the server's control variate")
     first, silos = task.initial_state(), context.experiment.silos.count
@@ -55,7 +53,7 @@ def controlled_averaging(context: LearnerContext, settings: Any, task: Task) -> 
     zero = {CONTROL + name: torch.zeros_like(first[name]) for name in names}
 
     def loss(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensor]:
-        """Return the task's loss plus <c - c_i, y>, which adds c - c_i to the gradient; and the task's, to report."""
+        """Return the task's loss plus <c - c_i, y>, which adds c - c_i to the gradient, and the task's, to report."""
         found = task.loss(model, batch, base)
         drift = [(batch[CONTROL + name] * y).sum() for name, y in model.named_parameters()]
         return found + torch.stack(drift).sum(), found
@@ -75,7 +73,7 @@ def controlled_averaging(context: LearnerContext, settings: Any, task: Task) -> 
         return {CHANGE + name: new[name] - own[name] for name in new}, new
 
     def next_control(state: State, updates: Sequence[Update], version: int) -> State:  # noqa: ARG001
-        """Return c + 1/N sum (c_i^+ - c_i)."""
+        """Return the next c: c + 1/N sum (c_i^+ - c_i), over the silos' last updates of the round."""
         last = {update.participant.silo: update for update in updates}.values()  # whose c_i the silos keep
         changes = [remove_prefix(CHANGE, update.state) for update in last]
         return {name: state[name] + sum(one[name] for one in changes) / silos for name in zero}

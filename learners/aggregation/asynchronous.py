@@ -36,17 +36,16 @@ class Staleness:
     )
 
     def staleness_weight(self, tau: int) -> float:
-        """Return s(tau) in (0, 1], ``tau`` >= 0 (Xie, Koyejo, Gupta 2019, arXiv:1903.03934, section 5.2)."""
+        """Return s(tau) in (0, 1] of a staleness ``tau`` >= 0 in versions (FedAsync, arXiv:1903.03934, section 5.2)."""
         if self.staleness == "hinge":
             return 1.0 if tau <= KNEE else 1.0 / (SLOPE * (tau - KNEE) + 1)
         return float((1 + tau) ** -EXPONENT) if self.staleness == "polynomial" else 1.0
 
 
 def mixed_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> NextModel:
-    """Return the model after mixing in the uploads one after the other, in order of arrival, each by its share.
+    """Mix one or more uploads into the model, one after the other, each by ``share_of``, in [0, 1]; return the result.
 
-    The result has the uploads' tensors only. Its ``shares`` are what is left of each upload at the end, scaled to the
-    sum 1; all are 0 if every share is 0. There must be at least one upload.
+    It has the uploads' tensors only; its ``shares`` say how much of each upload is left, scaled to the sum 1, or all 0.
     """
     model = dict(uploads.model)
     shares: list[float] = []
@@ -83,7 +82,7 @@ class FedAsync(Staleness):
     mixing: Annotated[float, Within(0, 1, "", "a share")] = 0.6
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model with all uploads mixed in."""
+        """Return the model with all uploads mixed in by their staleness; no memory."""
         return mixed_in(uploads, lambda upload: self.mixing * self.staleness_weight(upload.staleness))
 
 
@@ -116,7 +115,7 @@ class AflDelay:
         return min(float(self.mixing * delay), 1.0)
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model with all uploads mixed in."""
+        """Return the model with all uploads mixed in by their delays; no memory."""
         return mixed_in(uploads, self.share)
 
 
@@ -152,11 +151,7 @@ class FedBuff(Staleness):
     buffer: Annotated[int, Within(0, 100_000, "uploads", "bounds of round.quorum")] = 0
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model changed by the buffer, and an empty memory.
-
-        While the buffer is not full, return no tensors, and as memory the sums to continue with: number of uploads,
-        changes, statistics and scales. ``shares`` are always those of this round's uploads.
-        """
+        """Return the changed model, no memory; while the buffer fills, no tensors, but shares, and sums as memory."""
         memory, model = dict(uploads.memory), uploads.model
         number = len(uploads.uploads)
         gathered = float(memory.get(COUNT, 0.0))
@@ -188,12 +183,12 @@ class FedBuff(Staleness):
 
 
 def _add(memory: dict[str, Tensor], name: str, value: Tensor) -> None:
-    """Add ``value`` to ``memory[name]``, or set it if there is none."""
+    """Add ``value`` to ``memory[name]`` in place, or set it if there is none."""
     memory[name] = memory[name] + value if name in memory else value
 
 
 def interpolate(model: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """Return (1 - share) model + share other, share in [0, 1], for other's tensors; equal values keep their bits."""
+    """Return (1 - share) model + share other, share in [0, 1], for the tensors of ``other``; equal values keep bits."""
     result = {}
     for name, tensor in other.items():
         old = model[name].to(torch.float64)

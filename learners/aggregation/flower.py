@@ -51,11 +51,11 @@ class Flower:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse an unknown strategy, or arguments that it does not take, before anything runs."""
+        """Raise InputError for an unknown strategy, or arguments that it does not take."""
         self._new_strategy()
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the strategy's model, and the learner's mean of other tensors; no tensors if it returns no model.
+        """Return the strategy's model, with the learner's mean of other tensors; no tensors if it returns no model.
 
         ``memory`` has the round and the strategy's attributes for the next round; RunError if one cannot be stored.
         """
@@ -65,12 +65,12 @@ class Flower:
         strategy, number = self._new_strategy(), int(uploads.memory.get(ROUND, 0)) + 1
         vars(strategy).update(_restore(uploads.memory))
         with suppress(_NoNodesError):
-            list(strategy.configure_train(number, _arrays(uploads.model, names), ConfigRecord(), _NoNodes()))
+            list(strategy.configure_train(number, _to_array_record(uploads.model, names), ConfigRecord(), _NoNodes()))
         replies = []
         for place, upload in enumerate(uploads.uploads, start=1):
             metrics = {key: getattr(upload if hasattr(upload, key) else upload.participant, key) for key in METRICS}
             content = {
-                "arrays": _arrays(upload.state, names),
+                "arrays": _to_array_record(upload.state, names),
                 "metrics": MetricRecord({"num-examples": upload.weight, **metrics}),
                 "config": ConfigRecord({"vehicle_id": upload.participant.vehicle_id}),
             }
@@ -90,7 +90,7 @@ class Flower:
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
 
     def _new_strategy(self) -> Any:
-        """Return a new strategy; InputError as ``_strategy_class``, or if it does not take the arguments."""
+        """Return a new strategy; InputError if flwr is missing or has no such class, or it refuses the arguments."""
         found = _strategy_class(self.strategy)
         try:
             return found(**self.arguments)
@@ -98,14 +98,14 @@ class Flower:
             raise InputError(f"aggregation.arguments: '{self.strategy}' cannot be made: {one_line(error)}.") from error
 
     def _attributes_to_store(self, strategy: Any) -> dict[str, Tensor]:
-        """Return a strategy's attributes, except functions and the model, as tensors; RunError for other types."""
+        """Return a strategy's attributes, except functions and the model, as tensors; RunError if one does not fit."""
         arrays: list[Tensor] = []
         kept = {}
         for name, value in vars(strategy).items():
             if name == GLOBAL or callable(value):
                 continue
             try:
-                kept[name] = _plain(value, arrays)
+                kept[name] = _to_json(value, arrays)
             except TypeError:
                 raise RunError(
                     f"aggregation.strategy: '{self.strategy}' keeps '{name}', a {type(value).__name__}, which no "
@@ -148,32 +148,32 @@ def _strategy_class(name: str) -> type[Any]:
     return known[short_name(name)]
 
 
-def _arrays(tensors: Mapping[str, Tensor], names: list[str]) -> Any:
-    """Return the tensors ``names`` as an ``ArrayRecord``, in that order."""
+def _to_array_record(tensors: Mapping[str, Tensor], names: list[str]) -> Any:
+    """Return those of the tensors that ``names`` lists as a Flower ``ArrayRecord``, in the order of ``names``."""
     from flwr.app import ArrayRecord  # noqa: PLC0415 - optional
 
     return ArrayRecord({name: tensors[name] for name in names})
 
 
-def _plain(value: Any, arrays: list[Tensor]) -> Any:
-    """Return a value as JSON, appending its arrays to ``arrays``; raises TypeError for other types."""
+def _to_json(value: Any, arrays: list[Tensor]) -> Any:
+    """Return a value as JSON can hold it, its arrays appended to ``arrays`` in place; TypeError for other types."""
     if isinstance(value, np.ndarray | np.generic):
         arrays.append(torch.from_numpy(np.array(value)))
         return {"array": len(arrays) - 1}
     if type(value) is list:
-        return [_plain(one, arrays) for one in value]
+        return [_to_json(one, arrays) for one in value]
     if type(value) is dict:
-        return {"dict": [[_plain(key, arrays), _plain(one, arrays)] for key, one in value.items()]}
+        return {"dict": [[_to_json(key, arrays), _to_json(one, arrays)] for key, one in value.items()]}
     if value is None or type(value) in (bool, int, float, str):
         return value
     raise TypeError
 
 
 def _restore(memory: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the attributes stored by ``Flower._attributes_to_store``; empty before the first round."""
+    """Return a strategy's attributes from a rule's memory; empty for an empty memory, before the first round."""
 
     def value(plain: Any) -> Any:
-        """Return what ``_plain`` stored as ``plain``, its arrays from ``memory``."""
+        """Return the value of its JSON, with arrays from ``memory``; the inverse of ``_to_json``."""
         if isinstance(plain, list):
             return [value(one) for one in plain]
         if isinstance(plain, dict) and "array" in plain:

@@ -13,8 +13,7 @@ from vnetsim.learning.aggregation import NextModel, RoundUploads
 
 ServerRate = Annotated[float, Within(0, 1000, "", "a model is thrown away by a step a thousand times its own")]
 FIRST, SECOND = "first.", "second."
-BETA1, BETA2 = 0.9, 0.99
-"""Decays of FedAdam's mean change and of its square, as in all experiments of the paper."""
+BETA1, BETA2 = 0.9, 0.99  # decays of FedAdam's mean change and of its square, as in all experiments of the paper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +28,7 @@ class Sync:
     equations = ("w <- sum_n p_n w_n, p_n the learner's weights",)
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the mean of the uploads, and their weights as shares; nothing is remembered."""
+        """Return the weighted mean of the uploads, their weights as shares, and no memory."""
         return NextModel(state=uploads.mean(), shares=[upload.weight for upload in uploads.uploads])
 
 
@@ -108,5 +107,5 @@ class FedAdam:
 
 
 def round_like(value: Tensor, like: Tensor) -> Tensor:
-    """Return ``value`` in the type of ``like``, rounded to the nearest whole number if that is an integer type."""
+    """Return ``value`` in the type of ``like``; for an integer type rounded to the nearest, halves to even."""
     return (value if like.is_floating_point() else value.round()).to(like.dtype)
