@@ -10,7 +10,7 @@ from learners.mathematics.weights import image_weights
 from learners.state.models import Models
 from learners.state.privacy import PrivateMean
 from learners.state.rules import rule_of
-from learners.state.server import Server, WeightFunction, equally
+from learners.state.server import Server, WeightFunction, weigh_equally
 from learners.tasks.task import Task
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import TRAINS
@@ -30,14 +30,14 @@ class WeightSettings:
 
 
 def weights_of(task: Task, settings: Any) -> WeightFunction:
-    """Return the weights that ``settings`` choose, see ``WeightSettings``; equal ones if they have no such choice."""
+    """Return the weight function of ``settings.weights``: 1 / N, or the silos' shares of images; 1 / N without it."""
     if getattr(settings, "weights", "equal") == "equal":
-        return equally
+        return weigh_equally
     return lambda participants: image_weights([task.silos.size(one.silo) for one in participants])
 
 
 def refuse_several_servers(context: LearnerContext, state: str) -> None:
-    """Raise InputError for several aggregators; ``state`` names, for the message, what only one server can keep."""
+    """Raise InputError for several aggregators; ``state`` says in the message what a server keeps for all vehicles."""
     if len(context.aggregators) > 1:
         raise InputError(
             f"topology.kind: {state} belongs to one server, and with several aggregators each would have a part of it; "
@@ -59,7 +59,7 @@ def averaging_server(
 
     Args:
         context: has the rule, the aggregators, the staleness and the selection policy's figure.
-        settings: those of the learner, ``AveragingSettings``.
+        settings: the learner's, a subclass of ``AveragingSettings``.
         task: has the network, the silos' sizes, and what is sent of a model.
         initial: the first state; not copied.
         weights: returns the weight of each upload; by default see ``weights_of``.
@@ -85,7 +85,7 @@ def averaging_server(
         private = PrivateMean(settings=settings.dp, uploads=context.experiment.round.quorum, streams=context.streams)
 
     def sent(state: State) -> State:
-        """Return what is sent of the model, and a whole copy of it for each prefix, so that any model can be timed."""
+        """Return the tensors sent of the model, and once more for each prefix, so that another model can be timed."""
         model = task.sent({name: tensor for name, tensor in state.items() if not name.startswith(not_of_model)})
         return {**model, **{f"{prefix}{name}": one for prefix in not_of_model for name, one in model.items()}}
 

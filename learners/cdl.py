@@ -33,10 +33,10 @@ from learners.engines.programs import (
 )
 from learners.engines.side_by_side import Copies, run_each
 from learners.federated import FederatedLearner, Parts
-from learners.local_training import Start, step_of, update_of
+from learners.local_training import Start, make_step, make_update
 from learners.mathematics.losses import divergence_rows
 from learners.state.server import Folded
-from learners.steering_baselines import STEERING_DEFAULTS, STEERING_SCALES, means, steering_parts
+from learners.steering_baselines import STEERING_DEFAULTS, STEERING_SCALES, mean_metrics, steering_parts
 from learners.tasks.settings import Temperature
 from learners.tasks.steering import SteeringSettings, SteeringTask
 from learners.tasks.task import StepLoss
@@ -117,7 +117,7 @@ def contrastive_divergence(
     """Return the divergence term of both networks' loss, the mean over the frames, shape ().
 
     Features ``z_b`` of the backbone and ``z_s`` of the sub-network have the shape (B, d), d > 1. ``influence``
-    multiplies the backbone's term; with the coupling ``joint`` both.
+    multiplies the term that trains the backbone; with the coupling ``joint`` both terms.
     """
     beta, tau = settings.beta, settings.temperature
     if settings.coupling == "joint":
@@ -188,38 +188,37 @@ class ContrastiveDivergence:
     """Local training of the backbone and, from a silo's second local training on, of the sub-network.
 
     The backbone minimises the steering error, or ``loss``, plus the divergence. With a divergence the batch has the
-    angles as ``outputs``; a loss that does not use them passes the frames a second time. ``series`` are the metrics of
-    the updates whose means ``figures`` returns.
+    angles as ``outputs``; a loss that does not use them passes the frames a second time. ``figures`` are of ``series``.
     """
 
     def __init__(
         self, task: SteeringTask, settings: CdlSettings, series: Sequence[Series], loss: StepLoss | None = None
     ) -> None:
         self._task, self._settings, self._series = task, settings, series
-        self._descend = step_of(loss or task.loss)
+        self._descend = make_step(loss or task.loss)
         self._alone = task.training(self._descend, shipped=loss is None)
         both = nn.ModuleDict({"backbone": copy.deepcopy(task.network), "sub": copy.deepcopy(task.network)})
-        self._together = task.training(self._step, network=both, optimizer=self._optimizers, shipped=loss is None)
+        self._together = task.training(self._step, network=both, optimizer=self._create_optimizer, shipped=loss is None)
         self._copies = Copies(both)
 
     def cost(self, silo: int) -> Cost:
-        """Return the work of all steps, forward and backward through both networks, also for a silo's first time."""
+        """Return the work of all steps through both networks, also for a silo's first training of one; no bytes."""
         work_flop = self._task.training_flop(self._task.images_per_training(silo) * 2)
         return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=self._task.settings.steps)
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Train from each start, after comparing gradients at its first batch; return updates, on the CPU, in order."""
-        jobs = [self._job(start) for start in starts]
-        compared = self._compare_all(starts, jobs)
+        jobs = [self._make_job(start) for start in starts]
+        compared = self._compare_all(jobs)
         trained = to_host(self._task.engine.train(jobs))
-        return [self._update(*one) for one in zip(starts, jobs, trained, compared, strict=True)]
+        return [self._make_update(*one) for one in zip(starts, jobs, trained, compared, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the means of loss, divergences, influence and gradients, each over the updates that have it."""
-        return means(updates, self._series)
+        """Return the means of loss and ``series``, each over the updates that have it; empty without updates."""
+        return mean_metrics(updates, self._series)
 
-    def _job(self, start: Start) -> TrainingJob:
-        """Return the training of both networks, whose optimizers continue; in a silo's first of the backbone alone."""
+    def _make_job(self, start: Start) -> TrainingJob:
+        """Return the training of both networks, whose optimizers continue; a silo's first is of the backbone alone."""
         training = self._task.local_training_of(start.participant)
         if not start.own:
             return TrainingJob(program=self._alone, training=training, base=start.base, mixed=start.mixed_as())
@@ -233,8 +232,8 @@ class ContrastiveDivergence:
             mixed=start.mixed_as(BACKBONE),
         )
 
-    def _update(self, start: Start, job: TrainingJob, trained: Trained, compared: Mapping[str, float]) -> Update:
-        """Return the backbone as upload; ``kept``: sub-network, kept optimizer states, number of trainings, SEEN."""
+    def _make_update(self, start: Start, job: TrainingJob, trained: Trained, compared: Mapping[str, float]) -> Update:
+        """Return an upload of the backbone; the silo keeps sub-network, optimizers' states, counter and divergences."""
         if start.own:
             backbone, sub = remove_prefix(BACKBONE, trained.state), remove_prefix(SUB, trained.state)
             optimizers: Tensors = trained.optimizer
@@ -242,7 +241,7 @@ class ContrastiveDivergence:
             backbone, sub = trained.state, copy_state(trained.state)
             optimizers = add_prefix(BACKBONE_OPTIMIZER, trained.optimizer)
         figures = {name: mean for name, mean in trained.means.items() if name != "loss"}
-        update = update_of(self._task, start.participant, job, trained)
+        update = make_update(self._task, start.participant, job, trained)
         return replace(
             update,
             state=backbone,
@@ -255,26 +254,25 @@ class ContrastiveDivergence:
             },
         )
 
-    def _compare_all(self, starts: Sequence[Start], jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
-        """Return the influence and the gradients' ratio and cosine of each job; {} for a silo's first training."""
+    def _compare_all(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
+        """Return each job's influence, and its gradients' ratio and cosine; {} for a silo's first training."""
         both = [i for i, job in enumerate(jobs) if job.program is self._together]
         figures: list[dict[str, float]] = [{} for _ in jobs]
         # costs as much time as about one step
-        products = run_each([partial(self._products, jobs[i]) for i in both], self._task.device)
+        products = run_each([partial(self._measure_gradients, jobs[i]) for i in both], self._task.device)
         for i, found in zip(both, torch.stack(products).tolist() if both else [], strict=True):
-            influence = torch.tensor(self._influence(starts[i].participant, starts[i].own), dtype=torch.float32)
-            figures[i] = {INFLUENCE.name: influence.item(), **_compare_gradients(*found)}
+            figures[i] = {INFLUENCE.name: jobs[i].given[INFLUENCE.name].item(), **_compare_gradients(*found)}
         return figures
 
-    def _products(self, job: TrainingJob) -> Tensor:
-        """Return |grad L_cd|, |grad L_lr| and their dot product over the backbone, on the first batch, shape (3,)."""
+    def _measure_gradients(self, job: TrainingJob) -> Tensor:
+        """Return |grad L_cd|, |grad L_lr| and their dot product, of the backbone on the first batch, shape (3,)."""
         base = to_device(job.base, self._task.device)
         generator = torch.Generator().manual_seed(job.training.seed)
         batch = job.program.prepare(draw_first(job.program, job.training, generator))
         with self._copies.borrow() as networks:
             copy_into(networks, base)
             networks.train()
-            loss, divergence, _ = self._terms(networks, {**job.given, **batch}, base)
+            loss, divergence, _ = self._loss_terms(networks, {**job.given, **batch}, base)
             backbone = [parameter for name, parameter in networks.named_parameters() if name.startswith(BACKBONE)]
             gradient = partial(torch.autograd.grad, inputs=backbone, allow_unused=True, materialize_grads=True)
             both = (gradient(one, retain_graph=True) for one in (loss, divergence))
@@ -292,19 +290,19 @@ class ContrastiveDivergence:
         return 1.0
 
     def _seen_divergences(self, own: State, figures: Mapping[str, float]) -> dict[str, Tensor]:
-        """Return under SEEN KL(b || s) of this training and the silo's largest so far; {} if not measured."""
+        """Return as SEEN KL(b || s) of this training and its largest value in the silo so far; {} if not measured."""
         if self._settings.divergence_schedule != "measured" or "kl_b_s" not in figures:
             return {}
         largest = max(figures["kl_b_s"], float(own[SEEN][1]) if SEEN in own else 0.0)
         return {SEEN: torch.tensor([figures["kl_b_s"], largest], dtype=torch.float64)}
 
     def _step(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the loss of both networks in a step; its metric ``loss`` is the steering error alone."""
-        loss, divergence, figures = self._terms(networks, batch, base)
+        """Return the loss of both networks in a step, and its metrics; ``loss`` is the steering error alone."""
+        loss, divergence, figures = self._loss_terms(networks, batch, base)
         return loss + divergence, {"loss": loss, **figures}
 
-    def _terms(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """Return steering error (or ``loss``) and weighted divergence, shape (), and metrics KL(b || s), KL(s || b)."""
+    def _loss_terms(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensor, Tensors]:
+        """Return steering error (or ``loss``) and weighted divergence, shape (), and metrics ``kl_b_s``, ``kl_s_b``."""
         assert isinstance(networks, nn.ModuleDict)
         backbone, sub = networks["backbone"], networks["sub"]
         assert isinstance(backbone, ResNet8)
@@ -314,27 +312,22 @@ class ContrastiveDivergence:
         angles = backbone.head(self._task.dropout(z_b, batch))
         loss, _ = self._descend(backbone, {**batch, "outputs": angles}, remove_prefix(BACKBONE, base))
         divergence = contrastive_divergence(z_b, z_s, settings=self._settings, influence=influence)
+        kl = partial(divergence_rows, tau=self._settings.temperature)
         with torch.no_grad():
-            tau = self._settings.temperature
-            figures = {
-                "kl_b_s": divergence_rows(z_b, z_s, tau=tau).mean(),
-                "kl_s_b": divergence_rows(z_s, z_b, tau=tau).mean(),
-            }
+            figures = {"kl_b_s": kl(z_b, z_s).mean(), "kl_s_b": kl(z_s, z_b).mean()}
         return loss, divergence, figures
 
-    def _optimizers(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
-        """Return one optimizer per network, each continued from its part of ``state``; a new one if it has none."""
-        parts = {BACKBONE_OPTIMIZER: BACKBONE, SUB_OPTIMIZER: SUB}
-        return CombinedOptimizer(
-            {
-                prefix: self._task.optimizer(remove_prefix(network, parameters), rate, remove_prefix(prefix, state))
-                for prefix, network in parts.items()
-            }
-        )
+    def _create_optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
+        """Return an optimizer with one for each network, continued from its part of ``state``, or new without it."""
+        parts = {
+            prefix: self._task.optimizer(remove_prefix(network, parameters), rate, remove_prefix(prefix, state))
+            for prefix, network in ((BACKBONE_OPTIMIZER, BACKBONE), (SUB_OPTIMIZER, SUB))
+        }
+        return CombinedOptimizer(parts)
 
 
 def _compare_gradients(of_divergence: float, of_loss: float, product: float) -> dict[str, float]:
-    """Return ratio and cosine of two gradients, given their lengths and dot product; {} or no cosine if undefined."""
+    """Return ratio and cosine of two gradients by their lengths and dot product; without what is not defined."""
     if not (math.isfinite(of_divergence) and math.isfinite(of_loss) and of_loss > 0):
         return {}
     figures = {"gradient_ratio": of_divergence / of_loss}

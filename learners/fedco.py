@@ -18,7 +18,7 @@ from learners.encoders import PROJECTION
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, add_prefix, remove_prefix
 from learners.federated import FederatedLearner, Parts
-from learners.local_training import Start, mean_loss, on_host, step_of, update_of
+from learners.local_training import Start, copy_to_host, make_step, make_update, mean_loss
 from learners.mathematics.losses import queue_info_nce
 from learners.state.server import Folded
 from learners.state.silos import SiloStates
@@ -78,10 +78,8 @@ NEW_KEY_ENCODERS = Series(
 QUERY, KEY = "query.", "key."
 KEY_ENCODER, QUEUE = "key_encoder.", "queue."
 KEYS, ROUNDS = "queue.keys", "queue.rounds"
-INITIAL_ROUND = -1
-"""The round of the random keys of the start."""
-NOT_OF_MODEL = (QUEUE, KEY_ENCODER)
-"""Prefixes of the tensors in a global state that are not part of the model."""
+INITIAL_ROUND = -1  # the round of the random keys of the start
+NOT_OF_MODEL = (QUEUE, KEY_ENCODER)  # prefixes of the tensors in a global state that are not part of the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +107,7 @@ class FedCoSettings(TaskSettings):
 
     @property
     def length(self) -> int:
-        """Number of keys in the queue."""
+        """Number of keys in the queue: ``queue``, or by default 8 batches."""
         return self.queue or QUEUE_BATCHES * self.batch
 
 
@@ -193,13 +191,9 @@ class MomentumContrast:
     An update's ``state`` has the model's tensors, the uploaded keys as ``keys``, and the key encoder's parameters if
     the RSU keeps it; its ``kept`` has these parameters if the silo keeps it, and is otherwise empty.
 
-    Args:
-        task: supplies network, views and engine.
-        settings: those of FedCo.
-        loss: what a step minimises; by default InfoNCE of Eq. 1. Its batch has the views ``first`` and ``second``;
-            ``keys``, the key encoder's output for ``second``, shape (B, D), without gradients; and ``queue``, the
-            queue's keys as downloaded, shape (K, D).
-        timed_images: images per local training that the simulated time assumes; None for those that are trained on.
+    ``loss`` is what a step minimises, by default InfoNCE of Eq. 1. Its batch has the views ``first`` and ``second``;
+    ``keys``, the key encoder's output for ``second``, shape (B, D), without gradients; and ``queue``, the queue's keys
+    as downloaded, shape (K, D). ``timed_images``: images of a training in simulated time; None for the trained ones.
     """
 
     def __init__(
@@ -211,22 +205,22 @@ class MomentumContrast:
         timed_images: int | None = None,
     ) -> None:
         self._task, self._settings, self._timed_images = task, settings, timed_images
-        self._descend = step_of(loss or self._info_nce)
+        self._descend = make_step(loss or self._info_nce)
         # The key encoder also normalises with the statistics of its own batch, so its running ones are not used. A
         # query and its positive key then share the statistics of the same images, which may give the pair away. MoCo
         # prevents this by shuffling the keys over several devices (section 3.3); on one device a shuffle has no effect.
         key = copy.deepcopy(task.network).requires_grad_(requires_grad=False)
         network = nn.ModuleDict({"query": copy.deepcopy(task.network), "key": key})
-        self._program = task.training(self._step, network=network, optimizer=self._optimizer, shipped=loss is None)
+        shipped, optimizer = loss is None, self._create_optimizer
+        self._program = task.training(self._step, network=network, optimizer=optimizer, shipped=shipped)
 
     def cost(self, silo: int) -> Cost:
-        """Return the bytes of the queue down and of the keys up, and the work of all steps.
+        """Return the bytes of the queue down and of the keys up, and the work of both encoders; no ``steps``.
 
         With ``timed_images`` the published numbers are timed: up to 512 keys up, and 4096 down unless ``queue`` is set.
-        An image passes the trained encoder forward and backward, and the key encoder forward. ``steps`` stays 0, since
-        a vehicle may not stop early: the number of uploaded keys depends on the steps.
+        A vehicle may not stop early, since the number of uploaded keys depends on the steps.
         """
-        queue, keys = self._settings.length, self._keys_per_training(silo)
+        queue, keys = self._settings.length, self._count_keys(silo)
         if self._timed_images is not None:
             queue = self._settings.queue or QUEUE_BATCHES * PUBLISHED_BATCH
             keys = min(PUBLISHED_BATCH, self._timed_images)
@@ -237,46 +231,42 @@ class MomentumContrast:
         )
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
-        """Train query encoder and key encoder from each start and return the updates, in order."""
-        jobs = [self._job(start) for start in starts]
+        """Train query encoder and key encoder from each start; return an update for each, in order."""
+        jobs = [self._make_job(start) for start in starts]
         trained = self._task.engine.train(jobs)
-        kept = on_host([self._key_encoder(one) if self._settings.key_encoder == "silo" else {} for one in trained])
-        return [self._update(*one) for one in zip(starts, jobs, trained, kept, strict=True)]
+        kept = copy_to_host([self._key_encoder(one) if self._settings.key_encoder == "silo" else {} for one in trained])
+        return [self._make_update(*one) for one in zip(starts, jobs, trained, kept, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
-        """Return age and origin of the queue's keys, the mean loss, and the share of newly started key encoders."""
-        name = NEW_KEY_ENCODERS.name
-        begun = [update.metrics[name] for update in updates if name in update.metrics]
-        return {
-            **queue_figures(folded.state, version),
-            **mean_loss(updates),
-            **({name: sum(begun) / len(begun)} if begun else {}),
-        }
+        """Return metrics of the queue, mean loss and share of new key encoders, the last two only with updates."""
+        new = [one.metrics["new_key_encoders"] for one in updates if "new_key_encoders" in one.metrics]
+        share = {"new_key_encoders": sum(new) / len(new)} if new else {}
+        return {**queue_figures(folded.state, version), **mean_loss(updates), **share}
 
     def _info_nce(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
         """Return InfoNCE (Eq. 1) of the first views, mean over the images, shape (); ``base`` is not used."""
         q = model(batch["first"])
         return queue_info_nce(q, batch["keys"], batch["queue"], temperature=self._settings.temperature)
 
-    def _keys_per_training(self, silo: int) -> int:
-        """Return how many keys a local training on ``silo`` uploads: ``batch``, or all if it draws fewer images."""
+    def _count_keys(self, silo: int) -> int:
+        """Return how many keys a local training on ``silo`` uploads: ``batch``, or one per image if it draws fewer."""
         return min(self._settings.batch, self._task.images_per_training(silo))
 
     def _step(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the loss of a step, and its metrics with ``keys``, shape (B, D); only the queries have gradients."""
+        """Return the loss of a step, and its metrics plus ``keys``, shape (B, D); only queries have gradients."""
         assert isinstance(networks, nn.ModuleDict)
         with torch.no_grad():
             keys = networks["key"](batch["second"])
         loss, figures = self._descend(networks["query"], {**batch, "keys": keys}, remove_prefix(QUERY, base))
         return loss, {**figures, "keys": keys}
 
-    def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
-        """Return the task's optimizer of the query encoder, after which the key encoder follows in each step."""
+    def _create_optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
+        """Return the task's optimizer of the query encoder, which after each step also moves the key encoder."""
         query = {name: tensor for name, tensor in parameters.items() if name.startswith(QUERY)}
         return Trailing(self._task.optimizer(query, rate, state), parameters)
 
-    def _job(self, start: Start) -> TrainingJob:
-        """Return a start's training; its key encoder starts as the silo's, the RSU's or the downloaded model."""
+    def _make_job(self, start: Start) -> TrainingJob:
+        """Return the training of a start; the key encoder starts as the silo's, else the RSU's, else the base model."""
         model = {name: tensor for name, tensor in start.base.items() if not name.startswith(NOT_OF_MODEL)}
         at_rsu = remove_prefix(KEY_ENCODER, start.base)
         return TrainingJob(
@@ -294,12 +284,12 @@ class MomentumContrast:
         """Return the key encoder's parameters, by their names in the task's network."""
         return {name: trained.state[KEY + name] for name, _ in self._task.network.named_parameters()}
 
-    def _update(self, start: Start, job: TrainingJob, trained: Trained, kept: State) -> Update:
-        """Return an upload with its newest keys; the key encoder is uploaded (``rsu``), in ``kept``, or dropped."""
+    def _make_update(self, start: Start, job: TrainingJob, trained: Trained, kept: State) -> Update:
+        """Return an upload of model, newest keys and, if the RSU keeps it, key encoder; ``kept`` is passed on."""
         silo = start.participant.silo
-        keys = trained.figures["keys"].flatten(0, 1)[-self._keys_per_training(silo) :].contiguous()
+        keys = trained.figures["keys"].flatten(0, 1)[-self._count_keys(silo) :].contiguous()
         sent = add_prefix(KEY_ENCODER, self._key_encoder(trained)) if self._settings.key_encoder == "rsu" else {}
-        update = update_of(self._task, start.participant, job, trained)
+        update = make_update(self._task, start.participant, job, trained)
         return replace(
             update,
             state={**self._task.sent(remove_prefix(QUERY, trained.state)), **sent, "keys": keys},
@@ -311,9 +301,8 @@ class MomentumContrast:
 def random_queue(length: int, *, generator: np.random.Generator, device: torch.device) -> dict[str, Tensor]:
     """Return a queue of random keys, independent and uniform on the sphere.
 
-    A queue has the keys of the most recent uploads, the oldest first: ``queue.keys``, L2-normalised, float32 of shape
-    (length, 128), and ``queue.rounds``, the round in which each was enqueued, int64 of shape (length,); here
-    INITIAL_ROUND.
+    A queue has keys, the oldest first: ``queue.keys``, L2-normalised, float32 of shape (length, 128), and
+    ``queue.rounds``, the round in which each was enqueued, int64 of shape (length,); -1 for random keys.
     """
     vectors = torch.from_numpy(generator.standard_normal((length, PROJECTION)))
     keys = normalize(vectors, dim=1).to(device=device, dtype=torch.float32)
@@ -321,21 +310,14 @@ def random_queue(length: int, *, generator: np.random.Generator, device: torch.d
 
 
 def enqueue(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str, Tensor]:
-    """Return the queue with the keys of ``uploads``, each of shape (n, D), appended in order as keys of ``round_``.
-
-    Its length stays the same: as many of the oldest keys are dropped.
-    """
+    """Append the keys of ``uploads``, each of shape (n, D), and drop as many of the oldest; return the new queue."""
     length, added = len(queue[KEYS]), sum(len(upload) for upload in uploads)
     rounds = torch.cat([queue[ROUNDS], queue[ROUNDS].new_full((added,), round_)])
     return {KEYS: torch.cat([queue[KEYS], *uploads])[-length:], ROUNDS: rounds[-length:]}
 
 
 def queue_figures(queue: State, round_: int) -> dict[str, float]:
-    """Return metrics of a queue in round ``round_``.
-
-    ``queue_keys`` is the number of keys from vehicles, ``queue_age`` the mean number of rounds since such a key was
-    enqueued; it is missing if there are none.
-    """
+    """Return ``queue_keys``, the number of keys from vehicles, and ``queue_age``, their mean age in rounds, if any."""
     received = [one for one in queue[ROUNDS].tolist() if one != INITIAL_ROUND]  # one wait for the device
     figures = {"queue_keys": float(len(received))}
     if received:
@@ -362,7 +344,7 @@ class Trailing:
             theta_k.mul_(MOMENTUM).add_(self._query[name], alpha=1 - MOMENTUM)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state of the query encoder's optimizer."""
+        """Return the state of the query encoder's optimizer; the key encoder adds none."""
         return self._optimizer.state()
 
     def restart(self, state: Mapping[str, Tensor]) -> None:

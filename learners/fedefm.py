@@ -26,7 +26,7 @@ from learners.engines.programs import (
 )
 from learners.engines.side_by_side import Copies, run_each
 from learners.federated import FederatedLearner, Parts
-from learners.local_training import Start, mean_loss, step_of, update_of
+from learners.local_training import Start, make_step, make_update, mean_loss
 from learners.mathematics.losses import distillation_loss
 from learners.mathematics.transport import Solver, dense_problem, dense_similarities, dense_similarity, resolve_solver
 from learners.mathematics.weights import weighted_mean
@@ -174,7 +174,7 @@ class FedEFM(FederatedLearner):
 
     @staticmethod
     def parts(context: LearnerContext, settings: FedEFMSettings) -> Parts:
-        """Return overseas training and distillation, with an RSU that averages or silos with their own models."""
+        """Return overseas training and distillation, with an RSU that averages or with silos' own models."""
         task = ClassificationTask(context, settings)
         alone, emd = settings.server == "none", settings.variant != "guest-average"
         if alone:
@@ -242,16 +242,16 @@ class Overseas:
     ) -> None:
         self._context, self._task, self._settings, self._server = context, task, settings, server
         self._emd = settings.variant != "guest-average"
-        self._descend = step_of(loss or task.loss)
+        self._descend = make_step(loss or task.loss)
         self._plain = task.training(self._descend, shipped=loss is None)
         self._copies = Copies(self._plain.network)
-        self._with_teachers = task.training(self._distillation, shipped=loss is None)
+        self._with_teachers = task.training(self._distil, shipped=loss is None)
 
     def cost(self, silo: int) -> Cost:
-        """Return the work of local training plus the teachers' forward passes; sent models are not in it.
+        """Return the work of local training plus the teachers' forward passes; bytes of models are not in it.
 
-        The teachers label every step's batch. Similarity ``visit`` takes one more, through them and the vehicle's own
-        model; ``step`` uses features that exist anyway. Transport plans are not counted.
+        The teachers label every step's batch; similarity ``visit`` passes one more through them and the vehicle's
+        model. Transport plans are not counted.
         """
         settings, task = self._settings, self._task
         passes = settings.max_teachers * settings.steps
@@ -263,20 +263,20 @@ class Overseas:
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Train copies overseas, compare, train at home with them; return an update for each start, in order."""
-        copies = self._overseas([start.participant for start in starts])
+        copies = self._train_copies([start.participant for start in starts])
         similarities: list[dict[str, float]] = [{} for _ in starts]
         if self._emd and self._settings.similarity == "visit":
-            similarities = self._similarities(starts, copies)
+            similarities = self._compare_copies(starts, copies)
             both = zip(copies, similarities, strict=True)
-            copies = [{host: mine[host] for host in alike} for mine, alike in both]
+            copies = [{host: mine[host] for host in finite} for mine, finite in both]
         jobs = [self._job_with_teachers(*one) for one in zip(starts, copies, similarities, strict=True)]
         trained = self._task.engine.train(jobs)
         if self._emd and self._settings.similarity == "step":
-            similarities = _means_of_steps(copies, trained)
-        return [self._update(*one) for one in zip(starts, jobs, trained, copies, similarities, strict=True)]
+            similarities = _average_over_steps(copies, trained)
+        return [self._make_update(*one) for one in zip(starts, jobs, trained, copies, similarities, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
-        """Return mean loss, accuracies of single uploads, number and weights of teachers; empty without updates."""
+        """Return mean loss, the task's metrics of uploads, number and weights of teachers; empty without updates."""
         if not updates:
             return {}
         of_uploads = self._task.upload_figures([(update.state, update.participant.silo) for update in updates])
@@ -289,18 +289,18 @@ class Overseas:
             **emd,
         }
 
-    def _update(
-        self, start: Start, job: TrainingJob, trained: Trained, copies: Mapping[str, State], alike: Mapping[str, float]
+    def _make_update(
+        self, start: Start, job: TrainingJob, trained: Trained, copies: Mapping[str, State], emd: Mapping[str, float]
     ) -> Update:
-        """Return an upload; ``exchanges``: ``alike``, EMD by host. ``guest-average`` mixes copies in."""
+        """Return an upload with ``emd``, similarities by host, as ``exchanges``; ``guest-average`` mixes copies in."""
         if copies and not self._emd:
             shares = [0.5, *[0.5 / len(copies)] * len(copies)]
             trained = replace(trained, state=weighted_mean([trained.state, *copies.values()], shares))
-        update = update_of(self._task, start.participant, job, trained)
-        return replace(update, metrics={**update.metrics, "teachers": float(len(copies))}, exchanges=alike)
+        update = make_update(self._task, start.participant, job, trained)
+        return replace(update, metrics={**update.metrics, "teachers": float(len(copies))}, exchanges=emd)
 
-    def _overseas(self, participants: Sequence[Participant]) -> list[dict[str, State]]:
-        """Train the copies; return each participant's finite ones by host, none if its model was never trained."""
+    def _train_copies(self, participants: Sequence[Participant]) -> list[dict[str, State]]:
+        """Train copies at the first ``max_teachers`` peers; return finite ones by host, {} if a model is untrained."""
         pairs = [
             (i, peer)
             for i, participant in enumerate(participants)
@@ -310,7 +310,7 @@ class Overseas:
         jobs = [
             TrainingJob(
                 program=self._plain,
-                training=self._overseas_training(participants[i], peer),
+                training=self._training_at_host(participants[i], peer),
                 base=self._server.carried(participants[i]),
             )
             for i, peer in pairs
@@ -321,8 +321,8 @@ class Overseas:
                 copies[i][peer.vehicle_id] = trained.state
         return copies
 
-    def _overseas_training(self, guest: Participant, host: Peer) -> LocalTraining:
-        """Return the training of the guest's copy on the host's images, blurred by the host's speed."""
+    def _training_at_host(self, guest: Participant, host: Peer) -> LocalTraining:
+        """Return the training of the guest's copy on images of the host's silo, blurred by the host's speed."""
         return self._task.local_training(
             host.silo,
             speed_mps=host.speed_mps,
@@ -333,20 +333,20 @@ class Overseas:
             until_s=guest.start_s + guest.download_s,
         )
 
-    def _similarities(self, starts: Sequence[Start], copies: Sequence[Mapping[str, State]]) -> list[dict[str, float]]:
-        """Return EMD_ij (a similarity: 1 is equal) by host for each participant, if finite; {} without copies."""
+    def _compare_copies(self, starts: Sequence[Start], copies: Sequence[Mapping[str, State]]) -> list[dict[str, float]]:
+        """Return each start's EMD_ij (1 for equal models) by host, only finite ones; {} without copies."""
         found: list[dict[str, float]] = [{} for _ in starts]
         taught = [i for i, mine in enumerate(copies) if mine]
         if not taught:
             return found
-        calls = [partial(self._problem, starts[i], copies[i]) for i in taught]
+        calls = [partial(self._transport_problem, starts[i], copies[i]) for i in taught]
         problems = run_each(calls, self._task.device)
-        for i, alike in zip(taught, dense_similarities(problems, self._settings.solver), strict=True):
-            found[i] = {host: value for host, value in zip(copies[i], alike, strict=True) if math.isfinite(value)}
+        for i, values in zip(taught, dense_similarities(problems, self._settings.solver), strict=True):
+            found[i] = {host: value for host, value in zip(copies[i], values, strict=True) if math.isfinite(value)}
         return found
 
-    def _problem(self, start: Start, copies: Mapping[str, State]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the transport problems of a participant's model and its copies, on one batch of its images."""
+    def _transport_problem(self, start: Start, copies: Mapping[str, State]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the transport problems between a start's model and each copy, on one batch of its images."""
         who = start.participant
         seed = self._context.streams.integer("similarity", *who.started, who.vehicle_id)
         generator = torch.Generator().manual_seed(seed)
@@ -360,22 +360,22 @@ class Overseas:
                 seen.append(network(images, with_dense=True)[0])
         return dense_problem(seen[0], torch.stack(seen[1:]))
 
-    def _job_with_teachers(self, start: Start, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
-        """Return a job taught by ``copies``, ``alike``: similarity by host; plain without any, or ``guest-average``."""
+    def _job_with_teachers(self, start: Start, copies: Mapping[str, State], emd: Mapping[str, float]) -> TrainingJob:
+        """Return training taught by ``copies`` with similarities ``emd``; plain if none, or for ``guest-average``."""
         training = self._task.local_training_of(start.participant)
         plain = TrainingJob(program=self._plain, training=training, base=start.base, mixed=start.mixed_as())
         if not (copies and self._emd):
             return plain
         given: dict[str, Tensor] = {}
         if self._settings.similarity == "visit":
-            values = torch.tensor([alike[host] for host in copies], dtype=torch.float64)
+            values = torch.tensor([emd[host] for host in copies], dtype=torch.float64)
             given = to_device({"similarities": values}, self._task.device)
         for i, state in enumerate(copies.values()):
             given |= add_prefix(f"{TEACHER}{i}.", state)
         return replace(plain, program=self._with_teachers, given=given)
 
-    def _distillation(self, model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the loss of a step with teachers and, as metrics, loss and similarities, shape (J,) for J teachers."""
+    def _distil(self, model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
+        """Return the loss of a step with J teachers, and its metrics ``loss`` and ``similarities``, shape (J,)."""
         images, settings = batch["images"], self._settings
         count = len({name.removeprefix(TEACHER).partition(".")[0] for name in batch if name.startswith(TEACHER)})
         teachers = [remove_prefix(f"{TEACHER}{i}.", batch) for i in range(count)]
@@ -389,16 +389,15 @@ class Overseas:
             others = torch.stack([of_teacher for of_teacher, _ in seen])
             similarities = dense_similarity(dense.detach(), others, settings.solver)
         weights = similarities.to(logits.dtype).relu()
-        labels, _ = self._descend(model, {**batch, "outputs": logits}, base)
-        labels = (1 - settings.beta) * labels
+        labels = (1 - settings.beta) * self._descend(model, {**batch, "outputs": logits}, base)[0]
         if settings.variant == "literal":
             labels = weights.sum() * labels
         loss = labels + settings.beta * distillation_loss(logits, taught, weights, temperature=settings.temperature)
         return loss, {"loss": loss, "similarities": similarities}
 
 
-def _means_of_steps(copies: Sequence[Mapping[str, State]], trained: Sequence[Trained]) -> list[dict[str, float]]:
-    """Return the mean similarity of each vehicle's steps by host, read together; {} for a vehicle without copies."""
+def _average_over_steps(copies: Sequence[Mapping[str, State]], trained: Sequence[Trained]) -> list[dict[str, float]]:
+    """Return each vehicle's mean similarity over its steps, by host; {} for a vehicle without copies."""
     taught = [one.figures["similarities"] for mine, one in zip(copies, trained, strict=True) if mine]
     numbers = iter(torch.cat([rows.double().mean(dim=0) for rows in taught]).tolist() if taught else [])
     return [{host: next(numbers) for host in mine} for mine in copies]

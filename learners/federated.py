@@ -30,7 +30,7 @@ from learners.state.server import Server, WeightFunction
 from learners.state.silos import SILO, OwnModels, SiloStates
 from learners.tasks.description import payload_bytes
 from learners.tasks.task import StepLoss, Task
-from learners.transmission import Transmission, without_memories
+from learners.transmission import Transmission, drop_memories
 from vnetsim.errors import InputError
 from vnetsim.learning import (
     AGGREGATOR,
@@ -107,8 +107,7 @@ class FederatedLearner(ABC):
     scales: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     def __init_subclass__(cls) -> None:
-        """Raise TypeError for a method ``loss`` or ``weights``: nothing would call it."""
-        # such a method would silently have no effect
+        """Raise TypeError for a method ``loss`` or ``weights``, which would silently have no effect."""
         for name in ("loss", "weights"):
             if name in vars(cls):
                 raise TypeError(
@@ -132,7 +131,7 @@ class FederatedLearner(ABC):
     def create(cls, context: LearnerContext, settings: Any) -> Self:
         """Build the learner, see ``vnetsim.learning.Learner``; InputError if data, policy or handover do not fit."""
         parts = cls.parts(context, settings)
-        made = cls(parts, cls._transmission_of(context, parts))
+        made = cls(parts, cls._create_transmission(context, parts))
         if context.figure and not isinstance(made._server, Server):
             raise InputError(
                 f"selection.name: its policy chooses by the '{context.figure}' of updates to an RSU that averages, and "
@@ -191,14 +190,14 @@ class FederatedLearner(ABC):
 
     @final
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        """Train every participant from its ``base``; see ``vnetsim.learning.Learner``.
+        """Train every participant from its ``base``; return the updates, in order; see ``vnetsim.learning.Learner``.
 
         Two vehicles with one silo both start from the silo's state at the start of the round. Finite updates get the
         ``figure`` that the selection policy asks for, if any.
         """
         updates: Sequence[Update] = self._local.train([self._start(participant) for participant in participants])
         if self._transmission is not None:
-            updates = self._transmission.sent(
+            updates = self._transmission.encode_updates(
                 updates,
                 known=self._server.base,
                 own=lambda who: self._silos[who.silo].own,
@@ -217,8 +216,8 @@ class FederatedLearner(ABC):
         """Aggregate the updates into the aggregator's next version; see ``vnetsim.learning.Learner``.
 
         Stores the new model, and ``Update.kept`` as its silo's state, of several updates of a silo the last. Metrics
-        that ``series`` does not declare are dropped. ValueError if a silo would keep tensors, and ``Parts.silos`` keeps
-        none; or as ``Server.fold``.
+        that ``series`` does not declare are dropped. ValueError if an update has ``kept``, and ``Parts.silos`` keeps
+        none; otherwise errors as ``Server.fold``.
         """
         version = self._models.versions(into)[-1]
         folded = self._server.fold(updates, into)
@@ -233,7 +232,7 @@ class FederatedLearner(ABC):
             figures[WITHOUT_STATE.name] = sum(begun) / len(begun)
         for update in updates:
             if update.kept:
-                if not self._silos.own and without_memories(update.kept):
+                if not self._silos.own and drop_memories(update.kept):
                     raise ValueError("a silo keeps tensors: pass silos=SiloStates(own=True) to Parts")
                 self._silos.keep(update.participant.silo, own=update.kept)
         exchanges = {
@@ -246,21 +245,18 @@ class FederatedLearner(ABC):
 
     @final
     def keep(self, models: Collection[ModelKey]) -> None:
-        """Set the models to keep, however old, until the next call; see ``vnetsim.learning.KeepsModels``."""
+        """Set the models that are kept however old, until the next call; see ``vnetsim.learning.KeepsModels``."""
         self._models.needed = frozenset(models)
 
     @final
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
-        """Store the weighted mean of models as a model of an aggregator; see ``vnetsim.learning.KeepsModels``."""
+        """Store the mean of models by weights that sum to 1 as ``into``, an aggregator's newest or its next model."""
         assert isinstance(self._server, Server)  # silos with their own models are refused several aggregators
         self._server.merge(sources, into)
 
     @final
     def spread(self, aggregators: Sequence[str]) -> float:
-        """Return the mean distance of aggregators' newest parameters from their mean, over the norm of that mean.
-
-        It is 0 if all are equal.
-        """
+        """Return how far apart aggregators' newest parameters are: mean distance from their mean, over its norm."""
         states = [self._models.newest(name) for name in aggregators]
         mean = weighted_mean(states, equal_weights(len(states)))
         names = [name for name, _ in self._task.network.named_parameters()]
@@ -272,13 +268,13 @@ class FederatedLearner(ABC):
     def evaluate(self, *, final: bool, aggregator: str = AGGREGATOR) -> Mapping[str, float]:
         """Return the task's metrics of an aggregator's newest model, and of the silos' own models if there are any.
 
-        For the silos' models a metric NAME has the mean NAME_silos, NAME_best and NAME_worst. ``final`` asks the task
-        for its expensive metrics too. Metrics that ``series`` does not declare are left out.
+        For the silos' models a metric NAME has the mean NAME_silos, NAME_best and NAME_worst. ``final`` adds the task's
+        expensive metrics. Metrics that ``series`` does not declare are left out.
         """
         network = self._task.network.state_dict().keys()
 
         def measure(state: State) -> Mapping[str, float]:
-            """Return the task's metrics of a model, without tensors that are not the network's."""
+            """Return the task's metrics of a model, by its tensors of the network."""
             return self._task.evaluate({name: state[name] for name in network}, final=final)
 
         figures = dict(measure(self._models.newest(aggregator)))
@@ -311,18 +307,18 @@ class FederatedLearner(ABC):
         return self._task.sample_images(kernels_px, count)
 
     def _start(self, participant: Participant) -> Start:
-        """Return what training starts from: base model, the silo's kept tensors (empty at first), models to mix in."""
+        """Return a start: base as decoded, the silo's kept tensors (empty at first), models to mix in as decoded."""
         base, own = self._server.base(participant), self._silos[participant.silo].own
         mixed = [(share, self._models[key]) for share, key in participant.handover.mixed]
         if self._transmission is not None:
-            base, own = self._transmission.received(participant, base), without_memories(own)
-            received = self._transmission.received
-            mixed = [(share, received(participant, model, place)) for place, (share, model) in enumerate(mixed)]
+            decode = self._transmission.decode_download
+            base, own = decode(participant, base), drop_memories(own)
+            mixed = [(share, decode(participant, model, place)) for place, (share, model) in enumerate(mixed)]
         return Start(participant=participant, base=base, own=own, mixed=mixed)
 
     @classmethod
-    def _transmission_of(cls, context: LearnerContext, parts: Parts) -> Transmission | None:
-        """Return what updates pass through, and set ``needs_uploads``; or None. InputError if no RSU averages."""
+    def _create_transmission(cls, context: LearnerContext, parts: Parts) -> Transmission | None:
+        """Return codecs and conduct, setting ``Server.needs_uploads``; None without. InputError if no RSU averages."""
         if not any((context.codec, context.download_codec, context.conduct)):
             return None
         server = parts.server
@@ -338,7 +334,7 @@ class FederatedLearner(ABC):
         return Transmission(context, names)
 
     def _only_declared(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """Return the metrics that ``series`` declares; others are dropped."""
+        """Return the metrics that ``series`` declares, without the others."""
         declared = {series.name for series in self.series()}
         return {name: value for name, value in figures.items() if name in declared}
 

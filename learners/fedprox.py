@@ -20,7 +20,7 @@ from learners.steering_baselines import (
     STEERING_DEFAULTS,
     STEERING_SCALES,
     SteeringAveragingSettings,
-    means,
+    mean_metrics,
     steering_parts,
 )
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask
@@ -49,10 +49,10 @@ class ProximalSettings:
 
 
 def proximal(task: Task, mu: float) -> StepLoss:
-    """Return the task's loss plus mu / 2 |theta - theta^r|^2, to descend, and the task's loss, to report."""
+    """Return a loss function that returns the task's loss plus mu / 2 |theta - theta^r|^2, and the task's to report."""
 
     def loss(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensor]:
-        """Return both losses of a step; ``base`` is theta^r."""
+        """Return the losses to minimise and to report; ``base`` is theta^r, the downloaded model."""
         found = task.loss(model, batch, base)
         distance = sum((theta - base[name]).square().sum() for name, theta in model.named_parameters())
         return found + mu / 2 * distance, found
@@ -111,5 +111,5 @@ class FedProxSteering(FederatedLearner):
     def parts(context: LearnerContext, settings: FedProxSteeringSettings) -> Parts:
         """Return local steps on the steering error with the proximal term, and an RSU that averages."""
         task = SteeringTask(context, settings)
-        local = LocalSteps(task, proximal(task, settings.mu), figures=means)
+        local = LocalSteps(task, proximal(task, settings.mu), figures=mean_metrics)
         return steering_parts(context, settings, task, local, name=FedProxSteering.name, topology="star")

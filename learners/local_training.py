@@ -40,7 +40,7 @@ class Start:
     mixed: Sequence[tuple[float, State]]
 
     def mixed_as(self, prefix: str = "") -> Sequence[tuple[float, State]]:
-        """Return ``mixed``, its tensors also with ``prefix`` before their names, for a network that has them there."""
+        """Return ``mixed``, each tensor also with ``prefix`` before its name, for a network that has it there."""
         return [(share, {**state, **add_prefix(prefix, state)}) for share, state in self.mixed]
 
 
@@ -58,7 +58,7 @@ class Local(Protocol):
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
         """Return metrics of a round by name; the caller drops those that ``Parts.series`` does not declare.
 
-        Arguments are the finite updates, the server's result, and the model's version at the start of the round.
+        ``updates`` are the finite ones, perhaps none; ``version`` is the model's at the start of the round.
         """
         ...
 
@@ -92,10 +92,10 @@ class LocalSteps:
     ) -> None:
         self._task, self._server, self._figures = task, server, figures
         self._given, self._after, self._forward_passes = given, after, forward_passes
-        self._program = task.training(step_of(loss or task.loss), shipped=loss is None)
+        self._program = task.training(make_step(loss or task.loss), shipped=loss is None)
 
     def cost(self, silo: int) -> Cost:
-        """Return the work of all steps, forward and backward."""
+        """Return the work of all steps, forward and backward, and their number; no bytes."""
         task = self._task
         images = task.images_per_training(silo)
         work_flop = task.training_flop(images * task.passes) + float(images * self._forward_passes * task.flop)
@@ -104,30 +104,30 @@ class LocalSteps:
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Train from each start and return the updates, in order.
 
-        If the round's models exceed HELD_BYTES, each is averaged as soon as it is trained: the updates have no
+        If the round's models exceed 2 GiB, each is averaged as soon as it is trained: the updates have no
         ``state``, and ``server.averaged`` is set to their mean. This needs a server with the aggregation ``mean`` that
         does not need single uploads, no ``after``, and handovers that carry models, not changes.
         """
         starts = [replace(one, own=to_device(one.own, next(iter(one.base.values())).device)) for one in starts]
-        jobs = [self._job(start) for start in starts]
+        jobs = [self._make_job(start) for start in starts]
         server = self._server
         # a change is added to the aggregator's model, so it cannot be averaged here
         whole = all(start.participant.handover.carried == "model" for start in starts)
         one_by_one = server and not (server.needs_uploads or self._after) and server.settings.aggregation == "mean"
-        if server and whole and one_by_one and _bytes(jobs) > HELD_BYTES:
+        if server and whole and one_by_one and _estimate_bytes(jobs) > HELD_BYTES:
             return self._average_on_arrival(server, [start.participant for start in starts], jobs)
         trained = self._task.engine.train(jobs)
         if self._task.models_on_host:
             trained = to_host(trained)
         ended = [self._call_after(start, one.state) for start, one in zip(starts, trained, strict=True)]
-        kept = on_host([own for _, own in ended])
+        kept = copy_to_host([own for _, own in ended])
         return [
-            self._update(start, job, one, sent, own)
+            self._make_update(start, job, one, sent, own)
             for start, job, one, (sent, _), own in zip(starts, jobs, trained, ended, kept, strict=True)
         ]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the mean loss, and the task's metrics of the uploads; empty without updates."""
+        """Return the metrics of ``figures``, or else mean loss and the task's of the uploads; empty without updates."""
         if not updates:
             return {}
         if self._figures is not None:
@@ -135,13 +135,12 @@ class LocalSteps:
         of_uploads: Sequence[Mapping[str, float]] = [one.metrics for one in updates]
         if all(one.state for one in updates):  # otherwise averaged on arrival, and their figures are in metrics
             names = self._task.network.state_dict().keys()
-            models = [{name: one.state[name] for name in one.state if name in names} for one in updates]
-            silos = [one.participant.silo for one in updates]
-            of_uploads = self._task.upload_figures(list(zip(models, silos, strict=True)))
+            models = [({n: t for n, t in one.state.items() if n in names}, one.participant.silo) for one in updates]
+            of_uploads = self._task.upload_figures(models)
         return {**mean_loss(updates), **self._task.round_figures(of_uploads, folded.weights)}
 
-    def _job(self, start: Start) -> TrainingJob:
-        """Return a start's training; its optimizer continues from the state that the silo kept, or else is new."""
+    def _make_job(self, start: Start) -> TrainingJob:
+        """Return the training of a start; its optimizer continues from the state that the silo kept, or is new."""
         training, optimizer = self._task.local_training_of(start.participant), remove_prefix(OPTIMIZER, start.own)
         return TrainingJob(
             program=self._program,
@@ -153,7 +152,7 @@ class LocalSteps:
         )
 
     def _call_after(self, start: Start, trained: State) -> tuple[State, State]:
-        """Return what ``after`` returns, ({}, {}) without it; TypeError for no pair, or a tensor of the model."""
+        """Return (tensors to send, tensors to keep) of ``after``, empty without it; TypeError if they are not valid."""
         if self._after is None:
             return {}, {}
         made = self._after(start, trained)
@@ -165,20 +164,20 @@ class LocalSteps:
             return made
         raise TypeError(f"after returned {problem}.{place_of(self._after)}")
 
-    def _update(self, start: Start, job: TrainingJob, trained: Trained, sent: State, own: State) -> Update:
-        """Return model and ``sent`` as an upload; ``kept``: ``own``, and what the task keeps of the optimizer."""
+    def _make_update(self, start: Start, job: TrainingJob, trained: Trained, sent: State, own: State) -> Update:
+        """Return an upload of model and ``sent``; ``kept`` is ``own``, and what the task keeps of the optimizer."""
         kept = {**add_prefix(OPTIMIZER, self._task.kept(trained.optimizer)), **own}
-        update = update_of(self._task, start.participant, job, trained)
+        update = make_update(self._task, start.participant, job, trained)
         return replace(update, state={**update.state, **sent}, kept=kept)
 
     def _average_on_arrival(
         self, server: Server, participants: Sequence[Participant], jobs: Sequence[TrainingJob]
     ) -> list[Update]:
-        """Train a few jobs at a time; return updates without states, and store their mean in ``server.averaged``."""
+        """Train a few jobs at a time; return updates without states, and set ``server.averaged`` to their mean."""
         # the mean has the bits of combine over all finite uploads; weights depend on which uploads are finite, so if
         # some are not, the others are trained a second time
         task, settings = self._task, server.settings
-        size = max(1, HELD_BYTES * len(jobs) // _bytes(jobs))
+        size = max(1, HELD_BYTES * len(jobs) // _estimate_bytes(jobs))
         updates: list[Update] = []
         places: Sequence[int] = range(len(jobs))
         while True:
@@ -187,20 +186,20 @@ class LocalSteps:
             for start in range(0, len(places), size):
                 part = places[start : start + size]
                 trained = zip(part, task.engine.train([jobs[i] for i in part]), strict=True)
-                uploads = [update_of(task, participants[i], jobs[i], one) for i, one in trained]
+                uploads = [make_update(task, participants[i], jobs[i], one) for i, one in trained]
                 for i, update in zip(part, uploads, strict=True):
                     if update.finite:
                         mean.add(clip(update.state, jobs[i].base, settings), float(weights[len(finite)]))
                     finite.append(update.finite)
                 if len(updates) < len(jobs):
-                    updates += self._without_states(server, uploads)
+                    updates += self._drop_states(server, uploads)
             if all(finite):
                 server.averaged = [participants[i] for i in places], mean.result()
                 return updates
             places = [i for i, fine in zip(places, finite, strict=True) if fine]
 
-    def _without_states(self, server: Server, updates: Sequence[Update]) -> list[Update]:
-        """Return the updates with all metrics that need their states, and without their states."""
+    def _drop_states(self, server: Server, updates: Sequence[Update]) -> list[Update]:
+        """Return the updates without their states, after adding ``figure`` and metrics that are made of the states."""
         fine = [(one.state, one.participant.silo) for one in updates if one.finite]
         figures = iter(self._task.upload_figures(fine))
         return [
@@ -214,13 +213,13 @@ class LocalSteps:
         ]
 
 
-def _bytes(jobs: Sequence[TrainingJob]) -> int:
-    """Return about how many bytes the states of all jobs take; at least 1."""
+def _estimate_bytes(jobs: Sequence[TrainingJob]) -> int:
+    """Estimate the bytes of the models of all jobs by the first one's; at least 1."""
     return max(1, len(jobs) * sum(tensor.nbytes for job in jobs[:1] for tensor in job.base.values()))
 
 
-def on_host(each: Sequence[State]) -> list[dict[str, Tensor]]:
-    """Return several silos' tensors on the CPU, copied unless all are there already; waits for the device once."""
+def copy_to_host(each: Sequence[State]) -> list[dict[str, Tensor]]:
+    """Return the tensors of each state on the CPU, copied unless all are there; waits for the device only once."""
     named = {f"{i}.{name}": tensor for i, one in enumerate(each) for name, tensor in one.items()}
     if all(tensor.device.type == "cpu" for tensor in named.values()):
         return [dict(one) for one in each]
@@ -229,11 +228,11 @@ def on_host(each: Sequence[State]) -> list[dict[str, Tensor]]:
     return [{name: here[f"{i}.{name}"].clone() for name in one} for i, one in enumerate(each)]
 
 
-def step_of(loss: StepLoss) -> Loss:
+def make_step(loss: StepLoss) -> Loss:
     """Wrap a loss as a training step, which returns the value to minimise and the metric ``loss``.
 
-    The step raises TypeError, which says where the loss is defined, if the loss returns neither a tensor of shape ()
-    nor a pair of them, or if the value to minimise has no gradient.
+    The step raises TypeError if the loss returns neither a tensor of shape () nor two (to minimise, to report), or if
+    the one to minimise has no gradient.
     """
 
     def step(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
@@ -257,11 +256,8 @@ def step_of(loss: StepLoss) -> Loss:
     return step
 
 
-def update_of(task: Task, participant: Participant, job: TrainingJob, trained: Trained) -> Update:
-    """Return the trained model as an upload, reduced to what the task sends; ``kept`` is empty.
-
-    Its metric is ``kernel_px``, the length of the motion blur (px).
-    """
+def make_update(task: Task, participant: Participant, job: TrainingJob, trained: Trained) -> Update:
+    """Return an upload of the trained tensors that the task sends, with the metric ``kernel_px``; ``kept`` is empty."""
     return Update(
         participant=participant,
         state=task.sent(trained.state),

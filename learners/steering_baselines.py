@@ -46,9 +46,8 @@ def steering_parts(
 ) -> Parts:
     """Return the parts of a method on the steering task: with ``star`` an RSU averages, otherwise neighbours mix.
 
-    ``own`` says whether silos keep state, besides an optimizer's, between their local trainings; ``series`` and
-    ``facts`` are added to the common ones; ``name``, the learner's, is for messages. InputError for an aggregation
-    rule, or several aggregators, without an RSU that averages; with one, errors as ``averaging_server``.
+    ``own``: silos keep state, besides an optimizer's, between trainings; ``series`` and ``facts``: further ones;
+    ``name``: the learner's, for messages. Without ``star`` InputError for an aggregation rule or several aggregators.
     """
     star, ring, first = topology == "star", topology == "ring", task.initial_state()
     if not star:
@@ -80,7 +79,7 @@ def steering_parts(
     )
 
 
-def means(updates: Sequence[Update], series: Sequence[Series] = ()) -> dict[str, float]:
+def mean_metrics(updates: Sequence[Update], series: Sequence[Series] = ()) -> dict[str, float]:
     """Return the means of ``loss`` and of ``series``, each over the updates that have it; {} without updates."""
     rows = [{"loss": update.loss, **update.metrics} for update in updates]
     found = {name: [row[name] for row in rows if name in row] for name in ("loss", *(one.name for one in series))}
@@ -88,9 +87,9 @@ def means(updates: Sequence[Update], series: Sequence[Series] = ()) -> dict[str,
 
 
 def plain_steering(context: LearnerContext, settings: SteeringSettings, name: str, topology: str) -> Parts:
-    """Return local steps on the steering error, with mixing or averaging according to the topology."""
+    """Return the parts of a method that only steps on the steering error; see ``steering_parts``."""
     task = SteeringTask(context, settings)
-    return steering_parts(context, settings, task, LocalSteps(task, figures=means), name=name, topology=topology)
+    return steering_parts(context, settings, task, LocalSteps(task, figures=mean_metrics), name=name, topology=topology)
 
 
 class DecentralisedSgd(FederatedLearner):

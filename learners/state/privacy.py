@@ -22,16 +22,11 @@ class PrivateMean:
         x <- x + (1 / m) (sum_n D_n min(1, S / norm(D_n)) + N(0, (z S)^2))
 
     An upload changes the sum by at most S. BatchNorm statistics are clipped and noised like parameters; variances stay
-    at least 0; counters are averaged.
-
-    Args:
-        settings: S and z.
-        uploads: m, which does not depend on how many came.
-        streams: of the learner. The noise of a model depends on its aggregator and version only.
+    at least 0; counters are averaged. The noise of a model depends on ``streams``, its aggregator and version only.
     """
 
-    settings: PrivacySettings
-    uploads: int
+    settings: PrivacySettings  # S and z
+    uploads: int  # m, which does not depend on how many came
     streams: Streams
 
     def mean(
@@ -41,7 +36,7 @@ class PrivateMean:
         present: Mapping[str, Tensor],
         newest: ModelKey,
     ) -> dict[str, Tensor]:
-        """Return the next version of ``present``, the model ``newest``, without tensors that no upload has.
+        """Return the model after ``present``, whose key is ``newest``, with the uploads' tensors only.
 
         ``states`` are the uploads, one or more, and ``bases`` the models that they started from, in the same order.
         """

@@ -14,22 +14,18 @@ from vnetsim.learning.aggregation import AGGREGATIONS, SYNC, AggregationRule, Ne
 from vnetsim.learning.device import all_finite
 from vnetsim.plugins import short_name
 
-MEMORY = "aggregation."
-"""Prefix of a rule's memory in a learner's state."""
+MEMORY = "aggregation."  # prefix of a rule's memory in a learner's state
 NOT_FINITE = "has values that are not finite"
 
 
 def rule_of(context: LearnerContext) -> AggregationRule:
-    """Return the run's aggregation rule with its settings; InputError for an unknown one, RunError if it fails."""
+    """Return the context's aggregation rule, or a new one by its name; InputError if unknown, RunError if broken."""
     rule: AggregationRule = AGGREGATIONS.find(context.rule)() if context.aggregation is None else context.aggregation
     return rule
 
 
 def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: str) -> None:
-    """Refuse (InputError) an aggregation rule or several aggregators: neighbours mix models, and no RSU averages.
-
-    ``setting`` and ``learner`` are only named in the message.
-    """
+    """Raise InputError for a rule other than ``sync``, or several aggregators; the texts are for the message."""
     why = f"an RSU that averages, and the neighbours of {learner} mix their models ({setting})"
     if context.rule != SYNC:
         raise InputError(f"aggregation.name: '{short_name(context.rule)}' is for {why}; leave it at '{SYNC}'.")
@@ -38,14 +34,13 @@ def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: 
 
 
 def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], *, name: str, when: str) -> list[float]:
-    """Return a rule's weights of the uploads, scaled to the sum 1 or all 0, after a check of its result ``made``.
+    """Check what a rule ``made`` of ``given``; return its shares of the uploads, scaled to the sum 1, or all 0.
 
-    ``sent`` are the uploads' tensors, whose names the model must have; ``name`` and ``when`` are for messages. RunError
-    if the result is invalid, NotFiniteError if a value is not finite.
+    RunError if it is invalid or its model's names are not ``sent``'s, NotFiniteError for values that are not finite.
     """
     problem = f"it returned a {type(made).__name__}, expected a NextModel"
     if isinstance(made, NextModel):
-        problem = _problem(made, given, sent)
+        problem = _describe_bad_result(made, given, sent)
     if problem:
         fault = NotFiniteError if problem.endswith(NOT_FINITE) else RunError
         raise fault(f"aggregation rule '{name}' failed in aggregate {when}: {problem}.")
@@ -55,11 +50,10 @@ def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], 
     return shares if total == 0 or abs(total - 1) <= 1e-6 else [share / total for share in shares]
 
 
-def tensor_problem(tensors: Mapping[str, Any], likes: Mapping[str, Tensor]) -> str:
-    """Return what is wrong with a plug-in's tensors, by their names in messages; empty for nothing.
+def describe_bad_tensor(tensors: Mapping[str, Any], likes: Mapping[str, Tensor]) -> str:
+    """Return what is wrong with a plug-in's tensors, keyed by their names in messages; empty if nothing is.
 
-    Each must be a finite tensor, of the shape and type of the one in ``likes`` if that has its name. If values are not
-    finite, the text ends with ``NOT_FINITE``.
+    Each must have the shape and type of its namesake in ``likes``, if any. The text ends with NOT_FINITE if a value is.
     """
     for words, tensor in tensors.items():
         like = likes.get(words, tensor)
@@ -74,15 +68,15 @@ def tensor_problem(tensors: Mapping[str, Any], likes: Mapping[str, Tensor]) -> s
     return ""
 
 
-def _problem(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -> str:
-    """Return what is wrong with a rule's model, memory or shares, for a message; empty for nothing."""
+def _describe_bad_result(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -> str:
+    """Return what is wrong with a rule's model, memory or shares, for a message; empty if nothing is."""
     if made.state and made.state.keys() != sent.keys():
         name = min(made.state.keys() ^ sent.keys())
         return f"its model lacks tensor '{name}'" if name in sent else f"no upload has the tensor '{name}' of its model"
     likes = {f"'{name}' of its model": given.model[name] for name in made.state}
     tensors = {f"'{name}' of its model": tensor for name, tensor in made.state.items()}
     tensors |= {f"'{name}' of its memory": tensor for name, tensor in made.memory.items()}
-    if problem := tensor_problem(tensors, likes):
+    if problem := describe_bad_tensor(tensors, likes):
         return problem
     if len(made.shares) != len(given.uploads):
         return f"it returned {len(made.shares)} shares for {len(given.uploads)} uploads"

@@ -14,7 +14,7 @@ from learners.engines.programs import State
 from learners.mathematics.mixing import similarity
 from learners.mathematics.robust import AveragingSettings, clip, combine, used_weights, weigh_by_distance
 from learners.mathematics.weights import Weights, equal_weights, squared_norm, weighted_mean
-from learners.state.models import Models, by_aggregator, named
+from learners.state.models import Models, add_aggregator, split_by_aggregator
 from learners.state.privacy import PrivateMean
 from learners.state.rules import MEMORY, shares_of
 from vnetsim.errors import InputError, RunError
@@ -28,7 +28,7 @@ WeightFunction = Callable[[Sequence[Participant]], Weights]
 VERSIONS = "versions"
 
 
-def equally(participants: Sequence[Participant]) -> Weights:
+def weigh_equally(participants: Sequence[Participant]) -> Weights:
     """Return the weight 1 / N for each of the N participants; empty for none."""
     return equal_weights(len(participants))
 
@@ -61,16 +61,16 @@ class Server:
         parameters: names of the trained tensors in the uploads; rules need them.
         sent: returns the part of a model that is sent over the radio link.
         figure: SIMILARITY or GRADIENT_NORM, if a selection policy asks for it of every upload; empty for none.
-        travel: learning rate times local steps of a participant, for ``GRADIENT_NORM``.
-        beside: returns tensors of the next version that it makes itself, from the next state as averaged so far (with
-            the present values of what no upload has), the updates and the version; without updates it returns the
-            tensors that are never averaged. None if all are averaged.
-        step: how far the model goes towards the mean of a round's uploads; 1 takes the mean, more goes beyond it.
+        travel: returns learning rate times local steps of a participant, for ``GRADIENT_NORM``.
+        beside: returns the next values of tensors that are not averaged, from the next state (these tensors still with
+            their present values), the updates and the version; called without updates only for their names. None if all
+            are averaged.
+        step: returns how far the model goes towards the mean of the uploads; 1 takes the mean, more goes beyond it.
         private: replaces the mean by a private one; None does not.
 
     Attributes:
-        averaged: participants whose updates were averaged on arrival, and their mean.
-        needs_uploads: whether each upload is needed by itself, and none may be averaged on arrival.
+        averaged: participants whose updates were averaged on arrival, in order, and their mean; ([], {}) if none.
+        needs_uploads: whether each upload is needed by itself, so that none may be averaged on arrival.
 
     Raises:
         InputError: the rule reads single uploads, and the settings want a robust or private mean of them; or the policy
@@ -83,7 +83,7 @@ class Server:
         settings: AveragingSettings,
         rule: AggregationRule,
         *,
-        weigh: WeightFunction = equally,
+        weigh: WeightFunction = weigh_equally,
         parameters: Collection[str] = (),
         sent: Callable[[State], Mapping[str, Tensor]] = dict,
         figure: str = "",
@@ -120,13 +120,13 @@ class Server:
         self._saved: dict[str, dict[str, Tensor]] = {}
 
     def base(self, participant: Participant) -> State:
-        """Return the model that a participant starts from: the one it downloaded, or the plain mean of several.
+        """Return the model that a participant starts from: the one it downloaded, or the mean of ``handover.bases``.
 
-        Several are those of ``handover.bases``; tensors of ``beside`` are then those of the first.
+        In the mean, tensors of ``beside`` are those of the downloaded one. KeyError if a model is no longer kept.
         """
         first = self.models[participant.base]
         bases = participant.handover.bases
-        return {**first, **self._mean(bases, equal_weights(len(bases)))} if bases else first
+        return {**first, **self._average_models(bases, equal_weights(len(bases)))} if bases else first
 
     def carried(self, participant: Participant) -> State:
         """Return the model that a participant brings to its neighbours: the one that it downloaded."""
@@ -140,9 +140,9 @@ class Server:
     def figure_of(self, participant: Participant, state: State) -> float | None:
         """Return the number by which the selection policy rates an upload; None if it asks for none.
 
-        The change is the upload minus the participant's base, or for SIMILARITY with a cloud minus the cloud's newest
-        model. SIMILARITY compares the change with the model that was subtracted; GRADIENT_NORM is the norm of the
-        change divided by the participant's ``travel``, its learning rate times its steps.
+        SIMILARITY compares the change of the parameters with the participant's base, or with a cloud's newest model if
+        there is a cloud; the change counts from the same model. GRADIENT_NORM is the norm of the change from the base,
+        over the participant's ``travel``.
         """
         if not self.figure:
             return None
@@ -156,11 +156,10 @@ class Server:
         return math.sqrt(squared_norm(change.values())) / self._travel(participant)
 
     def divided(self, participants: Sequence[Participant]) -> tuple[Weights, float]:
-        """Return weights divided by each participant's ``chance`` and scaled to the sum 1, and the length of the step.
+        """Return weights divided by each ``chance`` and scaled to the sum 1 (or all 0), and the length of the step.
 
-        The length is how far the model goes towards the mean, 1 for all the way: the sum of the divided weights before
-        scaling, times ``step``. If all chances are 1, the weights are not changed and that sum is 1; weights that are
-        all 0 stay 0. RunError if a chance is not 1, and the uploads are not averaged by weight.
+        The length is how far the model goes towards the mean, 1 for all the way: ``step`` times the sum before scaling,
+        which is 1 if all chances are. RunError if a chance is not 1, and the uploads are not averaged by weight.
         """
         weights, chances = self.weigh(participants), np.array([one.chance for one in participants])
         if (chances == 1).all():
@@ -175,19 +174,17 @@ class Server:
         return weights / total if total > 0 else weights, total * self._step(participants)
 
     def silo_figures(self, _measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-        """Return nothing: silos have no models of their own."""
+        """Return []: silos have no models of their own."""
         return []
 
     def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:
         """Return the version that follows an aggregator's newest model, which is not changed; the caller stores it.
 
         Tensors of an update that the model lacks are not averaged. Tensors that no upload has, and the whole model if
-        no upload has a positive weight, stay. The rule's memory, and whether the model changed, are stored here, so a
-        round is folded once.
+        no upload has a positive weight, keep their values. Call it once a round: it stores the rule's memory.
 
         Raises:
-            ValueError: some updates were averaged on arrival, and these are not all of them; or ``beside`` returned a
-                tensor that does not fit.
+            ValueError: these are not all updates that were averaged on arrival, or a tensor of ``beside`` does not fit.
             RunError: the aggregation rule failed, or returned no valid model; or as ``divided``.
         """
         version, present = self.models.versions(into)[-1], self.models.newest(into)
@@ -198,13 +195,13 @@ class Server:
             weights, made = self._apply_rule(updates, weights, total, present, into)
             state, changed = {**present, **made}, bool(made)
         if self._beside is not None:
-            state |= self._next_beside(state, updates, version)
+            state |= self._call_beside(state, updates, version)
         self._changes[into].append(self._changes[into][version] + changed)
         self._saved.pop(into, None)
         return Folded(weights=weights, state=state)
 
-    def _next_beside(self, state: State, updates: Sequence[Update], version: int) -> State:
-        """Return what ``beside`` returns; ValueError for a tensor that the state lacks or has in another shape."""
+    def _call_beside(self, state: State, updates: Sequence[Update], version: int) -> State:
+        """Call ``beside`` and return its tensors; ValueError for one that the state lacks or has in another shape."""
         assert self._beside is not None
         made = self._beside(state, updates, version)
         for name, tensor in made.items():
@@ -217,17 +214,17 @@ class Server:
         return made
 
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
-        """Store the weighted mean of models as a model of an aggregator; see ``vnetsim.learning.KeepsModels``."""
+        """Store the mean of models by weights that sum to 1 as ``into``, an aggregator's newest or its next model."""
         present = self.models.newest(into.aggregator)
         used = {key: weight for key, weight in sources.items() if weight > 0}
-        self.models.put({**present, **self._mean([*used], [*used.values()])}, into)
+        self.models.put({**present, **self._average_models([*used], [*used.values()])}, into)
         # a merged version counts as one change
         changes = self._changes[into.aggregator][: into.version]
         self._changes[into.aggregator] = [*changes, (changes[-1] if changes else 0) + 1]
         self._saved.pop(into.aggregator, None)
 
-    def _mean(self, keys: Sequence[ModelKey], weights: Sequence[float] | Weights) -> State:
-        """Return the weighted mean of models, without the tensors of ``beside``; a single model is not copied."""
+    def _average_models(self, keys: Sequence[ModelKey], weights: Sequence[float] | Weights) -> State:
+        """Return the weighted mean of stored models, without tensors of ``beside``; a single model is not copied."""
         first = self.models[keys[0]]
         own = self._beside(first, (), keys[0].version).keys() if self._beside is not None else ()
         states = [{name: t for name, t in self.models[key].items() if name not in own} for key in keys]
@@ -237,13 +234,13 @@ class Server:
     def _apply_rule(
         self, updates: Sequence[Update], weights: Weights, total: float, present: State, into: str
     ) -> tuple[Weights, Mapping[str, Tensor]]:
-        """Return the weights to record and the rule's new tensors, {} for no change; store the rule's memory."""
+        """Call the rule, store its memory, return the weights to record and the changed tensors, {} for no change."""
         newest = ModelKey(into, self.models.versions(into)[-1])
         streamed = not all(update.state for update in updates)
         # beyond the mean an upload counts by its change: the difference of an older base to the model would be enlarged
         as_changes = self._step([update.participant for update in updates]) != 1
-        of, mean = self.averaged
-        if streamed and [update.participant for update in updates] != of:
+        participants, mean = self.averaged
+        if streamed and [update.participant for update in updates] != participants:
             raise ValueError("updates that were averaged as they came can only be aggregated all together")
         states: list[State] = [{name: t for name, t in one.state.items() if name in present} for one in updates]
         counted = [place for place, weight in enumerate(weights) if weight > 0]
@@ -252,7 +249,7 @@ class Server:
             states[place] = clip(states[place], bases[place], self.settings)
             who = updates[place].participant
             if (as_changes or who.handover.carried == "change") and (who.base != newest or who.handover.bases):
-                states[place] = self._with_change(states[place], bases[place], present)
+                states[place] = self._add_change(states[place], bases[place], present)
                 bases[place] = present
         if not streamed:
             weights = weigh_by_distance(states, weights, self.settings)
@@ -271,7 +268,7 @@ class Server:
         given = RoundUploads(
             model=present,
             uploads=[
-                self._upload(updates[place].participant, states[place], bases[place], float(weights[place]), into)
+                self._make_upload(updates[place].participant, states[place], bases[place], float(weights[place]), into)
                 for place in counted
             ],
             parameters=self._parameters & sent.keys(),
@@ -297,8 +294,8 @@ class Server:
         }
         return {**mean, **moved}
 
-    def _with_change(self, state: State, base: State, present: State) -> State:
-        """Return, for ``state``'s names, ``present`` plus the change of the parameters from ``base`` to ``state``."""
+    def _add_change(self, state: State, base: State, present: State) -> State:
+        """Return ``present``'s tensors that ``state`` has, parameters plus their change from ``base`` to ``state``."""
         return {
             name: (present[name].double() + (tensor.double() - base[name].double())).to(tensor.dtype)
             if name in self._parameters
@@ -306,8 +303,8 @@ class Server:
             for name, tensor in state.items()
         }
 
-    def _upload(self, who: Participant, state: State, base: State, weight: float, into: str) -> Upload:
-        """Return an upload for the rule, with its staleness in changes of ``into``'s model; ValueError if unknown."""
+    def _make_upload(self, who: Participant, state: State, base: State, weight: float, into: str) -> Upload:
+        """Return an upload for the rule; ValueError if its staleness, in changes of ``into``'s model, is not known."""
         changes = self._changes[into]
         since = who.base.version if who.base.aggregator == into else who.handover.counted_from
         if since is None:
@@ -320,14 +317,14 @@ class Server:
         for aggregator in self._changes.keys() - self._saved.keys():
             own = {VERSIONS: torch.tensor(self._changes[aggregator])}
             own |= {MEMORY + name: one.to("cpu", copy=True) for name, one in self._memory[aggregator].items()}
-            self._saved[aggregator] = {named(name, aggregator): tensor for name, tensor in own.items()}
+            self._saved[aggregator] = {add_aggregator(name, aggregator): tensor for name, tensor in own.items()}
         own = {name: tensor for aggregator in self._changes for name, tensor in self._saved[aggregator].items()}
         return {**self.models.state_dict(), **own}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what ``state_dict`` returned; see ``Models.load_state_dict``."""
+        """Restore what ``state_dict`` returned; KeyError for a missing tensor, ValueError for another model's."""
         device = next(iter(self.models.initial.values())).device
-        of_models = by_aggregator(tensors, self.models.aggregators)
+        of_models = split_by_aggregator(tensors, self.models.aggregators)
         for aggregator, own in of_models.items():
             self._changes[aggregator] = own.pop(VERSIONS).tolist()
             memory = {name: own.pop(name) for name in [*own] if name.startswith(MEMORY)}

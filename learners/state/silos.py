@@ -1,7 +1,4 @@
-"""State of the silos: models and optimizers that stay with the data when another vehicle carries it.
-
-Without an averaging server, silos have models of their own, which neighbours mix: ``OwnModels``.
-"""
+"""State that stays with a silo's data when another vehicle carries it, and silos' own models that neighbours mix."""
 
 from __future__ import annotations
 
@@ -23,21 +20,15 @@ from learners.state.server import Folded
 from vnetsim.learning import AGGREGATOR, Participant, Peer, Update
 from vnetsim.learning.mixing_weights import metropolis_hastings_row
 
-SILO = "silo."
-"""Prefix of the silos' tensors in a learner's state."""
+SILO = "silo."  # prefix of the silos' tensors in a learner's state
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SiloState:
-    """One silo's tensors, on the CPU, never changed in place.
+    """One silo's tensors, on the CPU, never changed in place."""
 
-    Args:
-        shared: its model, which is mixed with other silos' models; empty if the model is the RSU's.
-        own: tensors that never leave the silo.
-    """
-
-    shared: State = field(default_factory=dict)
-    own: State = field(default_factory=dict)
+    shared: State = field(default_factory=dict)  # its model, mixed with other silos'; empty if the model is the RSU's
+    own: State = field(default_factory=dict)  # tensors that never leave the silo
 
 
 class SiloStates:
@@ -48,11 +39,11 @@ class SiloStates:
         self._states: dict[int, SiloState] = {}
 
     def __getitem__(self, silo: int) -> SiloState:
-        """Return a silo's state; empty before its first round."""
+        """Return a silo's state; empty before it first took part."""
         return self._states.get(silo, SiloState())
 
     def keep(self, silo: int, **parts: State) -> None:
-        """Replace ``shared`` or ``own`` of a silo's state; the other part stays."""
+        """Replace ``shared``, ``own`` or both of a silo's state by the given tensors, which are not copied."""
         self._states[silo] = replace(self[silo], **parts)
 
     @property
@@ -61,7 +52,7 @@ class SiloStates:
         return dict(sorted(self._states.items()))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return ``silo.I.shared.*`` and ``silo.I.own.*``; an unchanged silo returns the same tensor objects again."""
+        """Return ``silo.I.shared.*`` and ``silo.I.own.*`` of each silo I: the tensors themselves, not copies."""
         return {
             f"{SILO}{silo}.{part}.{name}": tensor
             for silo, state in self.trained.items()
@@ -110,7 +101,7 @@ class OwnModels:
         return bool(self._silos[participant.silo].shared)
 
     def carried(self, participant: Peer) -> State:
-        """Return the model of a vehicle's silo, which it brings to its neighbours; theta^0 before the silo's first."""
+        """Return the model of a vehicle's silo, which it brings to its neighbours; theta^0 if it never took part."""
         return self._silos[participant.silo].shared or self.models.initial
 
     def base(self, participant: Participant) -> State:
@@ -135,7 +126,7 @@ class OwnModels:
         shared: Sequence[State] = [to_device(update.state, torch.device("cpu")) for update in updates]
         exchanges: Mapping[tuple[str, str], float] = {}
         if updates and self._mixing != "before":
-            matrix, exchanges = self._weights([update.participant for update in updates])
+            matrix, exchanges = self._mixing_weights([update.participant for update in updates])
             shared = mix(shared, matrix)
         for update, state in zip(updates, shared, strict=True):
             self._silos.keep(update.participant.silo, shared=state)
@@ -145,7 +136,7 @@ class OwnModels:
         return Folded(weights=equal_weights(len(updates)), state=mean, exchanges=exchanges, metrics=distance)
 
     def silo_figures(self, measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-        """Return the metrics of each silo's model, in the silos' order; only models that changed are measured again."""
+        """Return ``measure`` of each silo's model, in ascending order; only changed models are measured again."""
         trained = self._silos.trained
         for silo, state in trained.items():
             if silo not in self._measured or self._measured[silo][0] is not state.shared:
@@ -153,15 +144,15 @@ class OwnModels:
         return [self._measured[silo][1] for silo in trained]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the aggregator's model, which is the mean of the silos'; ``SiloStates`` saves those."""
+        """Return the mean of the silos' models as ``Models`` saves it; ``SiloStates`` saves the silos' models."""
         return self.models.state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what ``state_dict`` returned."""
         self.models.load_state_dict({AGGREGATOR: tensors})
 
-    def _weights(self, participants: Sequence[Participant]) -> tuple[Matrix, dict[tuple[str, str], float]]:
-        """Return the matrix (row i: vehicle i's weights) and a weight per ended exchange (sender, receiver)."""
+    def _mixing_weights(self, participants: Sequence[Participant]) -> tuple[Matrix, dict[tuple[str, str], float]]:
+        """Return the mixing matrix (row i: vehicle i's weights), and each exchange's weight by (sender, receiver)."""
         # the weight of an exchange is 0 if the sender has no update
         ids = [participant.vehicle_id for participant in participants]
         completed = [(i, peer.vehicle_id) for i, receiver in enumerate(participants) for peer in receiver.peers]

@@ -136,7 +136,7 @@ def test_a_taught_visit_is_sgd_on_the_loss_with_teachers_trained_at_their_hosts(
     teachers = {}
     for host in me.peers[: given["max_teachers"]]:
         copied, _ = descended(
-            learner, start, learner._local._overseas_training(me, host), tiny, given, steps=given["overseas_steps"]
+            learner, start, learner._local._training_at_host(me, host), tiny, given, steps=given["overseas_steps"]
         )
         teacher = copy.deepcopy(learner._task.network).train()
         teacher.load_state_dict(copied)

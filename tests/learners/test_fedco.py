@@ -259,7 +259,7 @@ def test_a_stale_vehicle_has_the_old_model_and_the_silos_newest_key_encoder(
 
 
 def job_of(learner: FedCo, one: Participant) -> TrainingJob:
-    return learner._local._job(learner._start(one))  # type: ignore[attr-defined]
+    return learner._local._make_job(learner._start(one))  # type: ignore[attr-defined]
 
 
 def kept_of(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -79,7 +79,7 @@ def test_round_0_is_plain_local_training(new, group):
     assert learner.train(group(1)[:1])[0].metrics["teachers"] == 2
 
 
-def test_overseas_training_is_noticed_by_nobody(learner, group):
+def test_training_at_host_is_noticed_by_nobody(learner, group):
     rng = torch.random.get_rng_state()
     before = learner.state_dict()
     vehicles = group(1)
@@ -87,7 +87,7 @@ def test_overseas_training_is_noticed_by_nobody(learner, group):
     alone = learner.train([host])[0]
     base = dict(learner._models.newest())
     kept = {name: tensor.clone() for name, tensor in base.items()}
-    copies = learner._local._overseas(vehicles[:1])[0]
+    copies = learner._local._train_copies(vehicles[:1])[0]
     # theta_i, BatchNorm statistics included, and the RSU's model are as they were
     assert equal(base, kept)
     assert equal(learner.state_dict(), before)
@@ -102,23 +102,23 @@ def test_overseas_training_is_noticed_by_nobody(learner, group):
 
 def test_a_copy_depends_on_round_host_and_guest_alone(learner, group):
     guest, host, other = group(1)
-    both = learner._local._overseas([guest])[0]
+    both = learner._local._train_copies([guest])[0]
     assert list(both) == [host.vehicle_id, other.vehicle_id]
-    alone = learner._local._overseas([replace(guest, peers=peers_of(host))])[0]
+    alone = learner._local._train_copies([replace(guest, peers=peers_of(host))])[0]
     assert equal(alone[host.vehicle_id], both[host.vehicle_id])
     # nor does it matter whose copies are trained besides; each vehicle gets its own back
-    among = learner._local._overseas([other, guest, replace(host, peers=())])
+    among = learner._local._train_copies([other, guest, replace(host, peers=())])
     assert list(among[0]) == [guest.vehicle_id, host.vehicle_id]
     assert list(among[1]) == list(both)
     assert all(equal(among[1][name], both[name]) for name in both)
     assert among[2] == {}
     # guests of one host differ by their draws
-    second = learner._local._overseas([replace(other, peers=peers_of(host))])[0]
+    second = learner._local._train_copies([replace(other, peers=peers_of(host))])[0]
     assert equal(second[host.vehicle_id], among[0][host.vehicle_id])
     assert not equal(second[host.vehicle_id], alone[host.vehicle_id])
     # the images are the host's, blurred by its speed
     for change in ({"silo": 5}, {"speed_mps": 60.0}):
-        changed = learner._local._overseas([replace(guest, peers=(replace(*peers_of(host), **change),))])[0]
+        changed = learner._local._train_copies([replace(guest, peers=(replace(*peers_of(host), **change),))])[0]
         assert not equal(changed[host.vehicle_id], alone[host.vehicle_id])
 
 
@@ -168,11 +168,12 @@ def test_a_copy_that_diverged_is_left_out(learner, group, monkeypatch):
     one = group(1)[0]
     base = learner._models.newest()
     broken = {name: tensor * torch.nan if "trunk.conv1" in name else tensor for name, tensor in base.items()}
-    assert list(learner._local._similarities([learner._start(one)], [{"good": base, "broken": broken}])[0]) == ["good"]
+    compared = learner._local._compare_copies([learner._start(one)], [{"good": base, "broken": broken}])
+    assert list(compared[0]) == ["good"]
     learner._task.engine = Diverging(learner._task.engine, silo=one.peers[0].silo)
     assert list(learner.train([one])[0].exchanges) == [one.peers[1].vehicle_id]
     monkeypatch.setattr(learner._server, "base", lambda _: broken)
-    assert learner._local._similarities([learner._start(one)], [{"good": base}]) == [{}]
+    assert learner._local._compare_copies([learner._start(one)], [{"good": base}]) == [{}]
 
 
 def test_guest_average_uploads_a_mean(new, group):
@@ -181,7 +182,7 @@ def test_guest_average_uploads_a_mean(new, group):
     one = group(1)[0]
     update = learner.train([one])[0]
     local = trained_by(learner, one, on_labels)
-    guests = list(learner._local._overseas([one])[0].values())
+    guests = list(learner._local._train_copies([one])[0].values())
     for name in ("head.weight", "trunk.bn1.running_mean"):
         expected = local.state[name] / 2 + (guests[0][name] + guests[1][name]) / 4
         torch.testing.assert_close(update.state[name], expected)

@@ -107,7 +107,7 @@ def test_the_similarity_of_steps_follows_the_student(new, group):
     assert once.exchanges != often.exchanges
     assert not step.train([replace(one, peers=())])[0].exchanges
     assert not equal(once.state, often.state)
-    job = step._local._job_with_teachers(step._start(one), step._local._overseas([one])[0], {})
+    job = step._local._job_with_teachers(step._start(one), step._local._train_copies([one])[0], {})
     steps = step._task.engine.train([job])[0].figures["similarities"]
     assert steps.shape == (2, 2)
     torch.testing.assert_close(steps.mean(dim=0), torch.tensor(list(often.exchanges.values()), dtype=torch.float64))

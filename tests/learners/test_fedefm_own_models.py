@@ -55,7 +55,7 @@ def test_copies_start_from_their_silos_own_models(new: Callable[..., Any], group
     shifted = {silo: {n: t + silo if t.is_floating_point() else t for n, t in start.items()} for silo in range(3)}
     for silo, state in shifted.items():
         learner._silos.keep(silo, shared=state)
-    for one, copies in zip(group(1), learner._local._overseas(group(1)), strict=True):
+    for one, copies in zip(group(1), learner._local._train_copies(group(1)), strict=True):
         assert len(copies) == 2
         for copy in copies.values():
             torch.testing.assert_close(copy["head.weight"], shifted[one.silo]["head.weight"])

@@ -26,7 +26,7 @@ from learners.engines.programs import (
     summarise,
 )
 from learners.engines.silo_images import SiloImages
-from learners.local_training import mean_loss, step_of
+from learners.local_training import make_step, mean_loss
 from vnetsim.errors import RunError
 
 CPU = torch.device("cpu")
@@ -151,7 +151,7 @@ def test_one_step_by_hand():
 def test_a_loss_that_is_not_one_number_is_told():
     for found, what in ((torch.ones(2), r"a tensor of shape \(2,\)"), (0.5, "a float")):
         with pytest.raises(TypeError, match=rf"^loss returned {what}, expected a tensor of shape \(\), such as"):
-            step_of(lambda *_, found=found: found)(Line(), {}, {})
+            make_step(lambda *_, found=found: found)(Line(), {}, {})
 
 
 def test_the_loss_of_a_round_is_the_mean_over_its_updates():

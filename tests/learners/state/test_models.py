@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from learners.state.models import Models, by_aggregator
+from learners.state.models import Models, split_by_aggregator
 from vnetsim.learning import AGGREGATOR, ModelKey
 
 
@@ -82,8 +82,8 @@ def test_aggregators_have_versions_of_their_own():
     saved = load(save(models.state_dict()))
     assert saved.keys() >= {"model.layer.weight", "RSU 2/model.layer.weight", "RSU 2/snapshot.0.layer.weight"}
     with pytest.raises(ValueError, match="'RSU 2/round' is of no aggregator"):
-        by_aggregator({"RSU 2/round": saved["RSU 2/round"]}, ["RSU 1"])
-    restored.load_state_dict(by_aggregator(saved, names))
+        split_by_aggregator({"RSU 2/round": saved["RSU 2/round"]}, ["RSU 1"])
+    restored.load_state_dict(split_by_aggregator(saved, names))
     assert restored.newest("RSU 2")["layer.count"].item() == 7
     assert restored.newest()["layer.count"].item() == 3
     assert restored.versions("RSU 2") == [0, 1]
