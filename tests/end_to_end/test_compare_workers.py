@@ -19,7 +19,7 @@ import vnetsim
 from vnetsim.experiment import Experiment
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob
-from vnetsim.study.workers_ray import _cell
+from vnetsim.study.workers_ray import _run_cell
 
 WALKS = Path(__file__).with_name("walk_learners.py")
 SHORT = ("--rounds", "4", "--device", "cpu", "--set", "traffic.end_s=120", "--set", "radio.state=probability")
@@ -169,7 +169,7 @@ def test_a_machine_that_does_not_see_the_folder_says_so():
     experiment = Experiment(scenario="traffic/x")
     job = CellJob(name="a", where="cell 1 of 2", words="a", root=Path("/nowhere"), experiment=experiment, command=(),
                   timing_only=False)  # fmt: skip
-    told = _cell(job, vnetsim.__version__, None)
+    told = _run_cell(job, vnetsim.__version__, None)
     assert told.error.endswith(
         " does not see the folder /nowhere; choose an --out that all machines share, at the same path."
     )

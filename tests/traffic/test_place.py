@@ -11,6 +11,7 @@ from coverage_laws import open_scenario
 
 import vnetsim
 import vnetsim.study.place
+import vnetsim.study.traffic
 from vnetsim.cli.commands import main
 from vnetsim.coverage.windows import Window
 
@@ -77,7 +78,7 @@ def place(*arguments: object, status: int = 0) -> None:
 def test_a_second_call_does_not_record_again_and_page_and_terminal_name_the_rsus(
     made, scenario, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(vnetsim.study.place, "record_mobility", None)
+    monkeypatch.setattr(vnetsim.study.traffic, "record_mobility", None)
     out = made.file.parent
     place(scenario, "--budget", 2, "--candidates", "junctions", "--set", "traffic.range_m=200", "--out", out)
     printed, page = capsys.readouterr().out, (out / "place.html").read_text()
@@ -103,7 +104,7 @@ def test_an_interrupted_recording_is_made_again(scenario, tmp_path, monkeypatch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(vnetsim.study.place, "record_mobility", stop)
+        patch.setattr(vnetsim.study.traffic, "record_mobility", stop)
         with pytest.raises(KeyboardInterrupt):
             vnetsim.place(scenario, budget=1, out=tmp_path / "out")
     assert vnetsim.place(scenario, budget=1, out=tmp_path / "out", by="covered").rsus.height == 1

@@ -34,14 +34,11 @@ from vnetsim.storage.tables import REALS, TEXT, WINDOWS
 from vnetsim.study.expansion import Expansion
 from vnetsim.study.levels import LEARNING, error_context, keys_of
 from vnetsim.study.plan import Plan
-from vnetsim.study.request import merged
+from vnetsim.study.request import merge
 
-BASELINE = "baseline"
-"""Name of the arm that others are compared with."""
-
+BASELINE = "baseline"  # name of the arm that others are compared with
 COUNTED = ("commits", "bytes", "energy_j")
 """Fields of a row that depend on which vehicles were invited."""
-
 _METRIC = ("untrained", "half", "final")  # fields of a row that contain the metric
 _SAME = 1e-9  # largest relative difference of times, bytes and energy between machines, by rounding
 _LARGEST_ROW_BYTES = 200_000
@@ -54,12 +51,12 @@ def bench_folder() -> Path:
 
 
 def track_names() -> list[str]:
-    """Return the names of the shipped tracks."""
+    """Return the names of the shipped tracks, sorted."""
     return sorted(path.stem for path in bench_folder().glob("*.toml"))
 
 
 def load_track(name: str, size: str = "small") -> Track:
-    """Return a shipped track at a size; InputError if it does not exist or is malformed."""
+    """Return a shipped track at a size; InputError if track or size does not exist, or its file is malformed."""
     if name not in track_names():
         raise unknown_name("track", name[:60], track_names())
     path = bench_folder() / f"{name}.toml"
@@ -68,13 +65,13 @@ def load_track(name: str, size: str = "small") -> Track:
         sizes = structure(values, Track, "").sizes
         if size not in sizes:
             raise unknown_name("size", size, sizes)
-        track = structure(merged({**values, "sizes": {}}, sizes[size]), Track, "")
+        track = structure(merge({**values, "sizes": {}}, sizes[size]), Track, "")
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
     return replace(track, name=name, size=size, sha256=digest)
 
 
-def _refuse_closed(track: Track, task: str, keys: Iterable[str]) -> None:
-    """Refuse settings that a track fixes: InputError names the first one, and what an arm may choose."""
+def _refuse_fixed(track: Track, task: str, keys: Iterable[str]) -> None:
+    """Raise InputError, naming it, for the first dotted key that the task sets or the track does not leave open."""
     fixed = {".".join(path) for path in leaves(track.tasks[task].settings)}
     for key in keys:
         if key in fixed or not any(fnmatch.fnmatchcase(key, pattern) for pattern in track.open):
@@ -85,7 +82,7 @@ def _refuse_closed(track: Track, task: str, keys: Iterable[str]) -> None:
 
 
 def refuse_other_traffic(track: Track, seeds: Sequence[int], folder: Path, recorded: Sequence[RecordedEntry]) -> None:
-    """Refuse traffic, one recording per seed in ``folder``, that is not the track's: InputError names the seed."""
+    """Raise InputError if a recording below ``folder``, one for each seed in order, is not the track's traffic."""
     for seed, entry in zip(seeds, recorded, strict=True):
         run = RunDirectory(folder / entry.folder)
         if windows_digest(run.read("windows")) != track.windows[seed]:
@@ -124,19 +121,19 @@ class BenchArm:
 
     @property
     def task(self) -> BenchTask:
-        """The task, with the baseline."""
+        """The track's task that this arm is for: baseline, settings, metric."""
         return self.track.tasks[self.row.task]
 
     @property
     def control(self) -> BenchControl | None:
-        """The track's control that this arm is; None if it is none."""
+        """The control of the track that this arm is; None for an arm of the user's."""
         return next((one for one in self.track.controls if one.name == self.row.control), None)
 
     def plan(self, seeds: Sequence[int], options: Sequence[Override] = (), *, timing_only: bool = False) -> Plan:
-        """Return the cells at these seeds of ``BASELINE`` and the arm, unless both are the same.
+        """Return a plan: at each seed a cell of ``BASELINE`` and one of the arm, or only the former if both are equal.
 
-        With ``timing_only`` they are not trained: the schedule of a learner is the same, unless it depends on losses.
-        InputError: a learner or setting is wrong, or a file of the track changed.
+        ``options`` are settings of all cells; with ``timing_only`` none is trained. InputError: a learner or setting is
+        wrong, or a file of the track changed.
         """
         track = self.track
         for name, digest in track.files.items():
@@ -151,22 +148,23 @@ class BenchArm:
             learner = one.learner or self.task.baseline  # not the row's, which may be anybody's
             own = {"learner": learner, **{".".join(path): value for path, value in flat.items()}}
         base = {"learner": self.task.baseline}
+        arms = [self._make_table(BASELINE, base)] + ([self._make_table(self.row.arm, own)] if own != base else [])
         values = {
             "title": f"{track.words}, {track.size}: {self.row.arm}",
             "scenario": track.scenario,
             "seeds": list(seeds),
             "traffic_seeds": list(range(len(track.windows))),
             "against": BASELINE,
-            "settings": merged(track.settings, self.task.settings),
-            "arms": [self._table(BASELINE, base), *([self._table(self.row.arm, own)] if own != base else [])],
+            "settings": merge(track.settings, self.task.settings),
+            "arms": arms,
         }
         where = f"{bench_folder() / track.name}.toml (size {track.size})"
         return Expansion(
             values, options, where=where, folder=bench_folder(), trust=False, least=1, timing_only=timing_only
         ).plan(None)
 
-    def _table(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an arm as a table of ``[[arms]]``, with those of the task's learning settings that its learner has."""
+    def _make_table(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings by dotted key as a table of ``[[arms]]``, with those of the task's that the learner has."""
         known = keys_of(at_folder(settings["learner"], bench_folder()))
         learning = {key: value for key, value in self.task.learning.items() if key in known}
         table: dict[str, Any] = {"name": name, "learner": settings["learner"], "settings": {}, "learning": learning}
@@ -179,10 +177,10 @@ class BenchArm:
 
 
 def asked_arm(track: Track, given: Mapping[str, Any], control: str | None = None) -> BenchArm:
-    """Return the arm for a user's settings by dotted key, among them the learner, or for a control of the track.
+    """Return the arm for a user's settings by dotted key (``given``), or for a control of the track.
 
     The learner decides the task; without one it is the baseline of the track's first task. InputError: learner or
-    control do not exist or are combined, the track has no such task, or it fixes a setting.
+    control do not exist, a control comes with settings, the track lacks the learner's task, or it fixes a setting.
     """
     plugins = {key: name for key, name in given.items() if key in PLUGIN_KEYS and isinstance(name, str)}
     located = {key: at_folder(name, Path.cwd()) for key, name in plugins.items()}
@@ -201,11 +199,11 @@ def asked_arm(track: Track, given: Mapping[str, Any], control: str | None = None
         if task not in track.tasks:
             tasks = ", ".join(track.tasks)
             raise InputError(f"{short_name(learner)}: its task is '{task}'; the tasks of {track.name} are {tasks}.")
-        _refuse_closed(track, task, settings)
+        _refuse_fixed(track, task, settings)
         already = {".".join(path): value for path, value in leaves(track.settings).items()}
         settings = {key: value for key, value in settings.items() if already.get(key) != value}
-        label = _label(learner, settings)
-    files = {key: name for key, name in located.items() if code_file(name) is not None}
+        label = _make_label(learner, settings)
+    files = {key: name for key, name in located.items() if code_file(name)}
     row = BenchRecord(
         track=track.name,
         version=track.version,
@@ -216,20 +214,19 @@ def asked_arm(track: Track, given: Mapping[str, Any], control: str | None = None
         learner="" if "learner" in files else learner,
         seeds=[],
         settings={key: value for key, value in settings.items() if key not in files},
-        code=_digests(files),
+        code=_hash_files(files),
         control=control or "",
     )
     return BenchArm(track=track, row=row, files=files)
 
 
-def _digests(files: Mapping[str, str]) -> dict[str, str]:
-    """Return the SHA-256 of the file of each plug-in, by setting; empty for a plug-in without a file."""
-    found = {key: code_file(name) for key, name in files.items()}
-    return {key: "" if file is None else sha256_of(file) for key, file in found.items()}
+def _hash_files(plugins: Mapping[str, str]) -> dict[str, str]:
+    """Return the SHA-256 of the file of each plug-in, by setting; "" for a plug-in without a file."""
+    return {key: sha256_of(file) if (file := code_file(name)) else "" for key, name in plugins.items()}
 
 
-def _label(learner: str, settings: Mapping[str, Any]) -> str:
-    """Return the learner's name and each setting as KEY=VALUE; for plug-ins and handover.policy the value alone."""
+def _make_label(learner: str, settings: Mapping[str, Any]) -> str:
+    """Return the learner's name and each setting as KEY=VALUE; of plug-ins and handover.policy only the value."""
     words = [short_name(learner)]
     for key, value in settings.items():
         text = short_name(value) if isinstance(value, str) else json.dumps(value, default=str)
@@ -243,7 +240,7 @@ def row_file(row: BenchRecord) -> str:
 
 
 def read_row(path: Path) -> tuple[BenchRecord, Track]:
-    """Return a row and its track, checked against each other, without running what it names; InputError for a fault."""
+    """Return a row and its track, without running code that it names; InputError if they do not fit together."""
     if not path.is_file():
         raise InputError(f"{path}: no such file.")
     try:
@@ -271,13 +268,13 @@ def read_row(path: Path) -> tuple[BenchRecord, Track]:
         if row.control and row.control not in controls:
             raise unknown_name("control", row.control[:60], controls)
         if not row.control:
-            _refuse_closed(track, row.task, [*row.settings, *(row.code.keys() - {"learner"})])
+            _refuse_fixed(track, row.task, [*row.settings, *(row.code.keys() - {"learner"})])
         _refuse_impossible(row, track.tasks[row.task].unit)
     return row, track
 
 
 def _refuse_impossible(row: BenchRecord, unit: str) -> None:
-    """Refuse a row with a value that no run can have; ``unit`` is the metric's, ``%`` means a fraction in [0, 1]."""
+    """Raise InputError for a value that no run can have; ``unit`` is the metric's, where ``%`` means [0, 1]."""
     metric = {"%": (0.0, 1.0), "RMSE": (0.0, _MOST)}.get(unit, (-_MOST, _MOST))
     bounds = dict.fromkeys(_METRIC, metric) | dict.fromkeys(COUNTED, (0.0, _MOST)) | {"span_s": (math.ulp(0.0), _MOST)}
     for one in row.seeds:
@@ -289,15 +286,15 @@ def _refuse_impossible(row: BenchRecord, unit: str) -> None:
 
 
 def arm_of_row(row: BenchRecord, track: Track, given: Mapping[str, str]) -> BenchArm:
-    """Return the arm of a row from ``read_row``, to run it again; InputError if a plug-in is missing or not the row's.
+    """Return the arm of a row, to run it again; ``given`` has ``FILE.py:CLASS`` of each plug-in of a file, by setting.
 
-    A row contains no code: ``given`` has ``FILE.py:CLASS`` of each plug-in that is not part of vnetsim, by setting.
+    InputError: one of these is missing, is not the row's, or is another file, or the row itself names code.
     """
     for key, value in {"learner": row.learner, **row.settings}.items():
         if not row.control and key in PLUGIN_KEYS and (not isinstance(value, str) or code_file(value) is not None):
             raise InputError(f"{key:.40}: names code, which a row may not.")
     files = {key: at_folder(name, Path.cwd()) for key, name in given.items()}
-    found = _digests(files)
+    found = _hash_files(files)
     if found != row.code:
         if other := [key for key in found if found.keys() == row.code.keys() and found[key] != row.code[key]]:
             raise InputError(f"{given[other[0]]}: not the code that the row was made with.")
@@ -309,10 +306,10 @@ def arm_of_row(row: BenchRecord, track: Track, given: Mapping[str, str]) -> Benc
 def differences(
     ours: Sequence[BenchSeed], theirs: Sequence[BenchSeed], who: str, tolerance: float, follows: Collection[str] = ()
 ) -> Iterator[tuple[int | None, str, bool]]:
-    """Yield what differs at common seeds: the seed, words, and whether it is more than rounding.
+    """Yield (seed, words, fault) for each value of ``who``, ``row`` (the arm) or ``baseline``, that differs.
 
-    Times and counts, except those in ``follows``, may differ by rounding; means of the metric over the seeds, whose
-    seed is None, by ``tolerance``. ``who`` is ``row`` or ``baseline``.
+    ``ours`` and ``theirs`` have the same seeds in the same order. A fault is a span or count, none in ``follows``, that
+    differs by more than rounding, or a mean of the metric (its seed is None) that differs by over ``tolerance``.
     """
     of = "of the arm" if who == "row" else "of the baseline"
     both = ([asdict(getattr(one, who)) for one in seeds] for seeds in (ours, theirs))
@@ -331,6 +328,6 @@ def differences(
 
 
 def shipped_seeds(track: Track, task: str) -> Sequence[BenchSeed]:
-    """Return the seeds of the first shipped row of a task, for their baseline; empty if there is no row."""
+    """Return the seeds of the first shipped row of a task, as all have the same baseline; empty if there is no row."""
     files = sorted((bench_folder() / "rows" / track.name).glob(f"{path_name(track.size, task)}-*.json"))
     return next((read_row(path)[0].seeds for path in files), [])

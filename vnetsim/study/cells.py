@@ -27,6 +27,8 @@ from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import COMPARED
 from vnetsim.storage.run_directory import RunDirectory
 
+TIME_LIMIT = "the time limit was reached"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CellJob:
@@ -52,14 +54,11 @@ class CellJob:
         """Whether the cell runs on any GPU that it is given; False for ``cpu`` and ``cuda:N``."""
         return self.experiment.device in {"auto", "cuda"}
 
-    def located(self) -> Experiment:
-        """Return its settings with absolute paths of this machine."""
+    def locate_experiment(self) -> Experiment:
+        """Return its settings with absolute paths of traffic and plug-in files on this machine."""
         given = self.experiment
         plugins = {key: at_folder(name, self.root) for key, name in given.plugins().items() if name}
         return given.with_values({"scenario": str(self.root / given.scenario), **plugins})
-
-
-TIME_LIMIT = "the time limit was reached"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +72,7 @@ class CellResult:
 
 
 def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
-    """Run or resume a cell; return how it ended, errors included. After a KeyboardInterrupt it can be resumed.
+    """Run or resume a cell; return how it ended, whatever the error. After a KeyboardInterrupt it can be resumed.
 
     torch uses one thread: the last bits of sums depend on their number, and several cells use a machine better.
     """
@@ -81,37 +80,34 @@ def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
         return CellResult(name=job.name, unfinished=TIME_LIMIT)
     try:
         with _one_thread():
-            _play(job, progress)
+            _start_or_resume(job, progress)
     except UnfinishedError:
         return CellResult(name=job.name, unfinished=TIME_LIMIT)
     except InUseError:
         return CellResult(name=job.name, unfinished="another process is running what is missing")
-    except (VnetsimError, OSError) as error:
-        return CellResult(name=job.name, error=one_line(error), disk_full=is_disk_full(error))
     except Exception as error:  # noqa: BLE001 - whatever it is, the other cells go on
-        line = f"internal error: {type(error).__name__}: {one_line(error)}"
+        internal = "" if isinstance(error, VnetsimError | OSError) else f"internal error: {type(error).__name__}: "
+        line = f"{internal}{one_line(error)}"
         return CellResult(name=job.name, error=line, disk_full=is_disk_full(error))
     return CellResult(name=job.name)
 
 
-def _play(job: CellJob, progress: ProgressDisplay) -> None:
+def _start_or_resume(job: CellJob, progress: ProgressDisplay) -> None:
     """Resume a cell that has a manifest; run any other from the start."""
-    folder = Folder(job.root).path_of(f"cells/{job.name}/manifest.json").parent
+    folder, experiment = Folder(job.root).path_of(f"cells/{job.name}/manifest.json").parent, job.locate_experiment()
     deadline_s = math.inf if job.timing_only else job.deadline_s
+    common: dict[str, Any] = {"command": job.command, "progress": progress, "deadline_s": deadline_s}
     if (folder / "manifest.json").is_file():
         # trusted: the settings come from the comparison, not from the folder
-        given: dict[str, Any] = {"command": job.command, "experiment": job.located(), "deadline_s": deadline_s}
-        resume_run(folder, progress=progress, trust=True, **given)
+        resume_run(folder, experiment=experiment, trust=True, **common)
     else:
-        assembly = assemble(job.located())
-        more: dict[str, Any] = {"portable": True, "timing_only": job.timing_only, "deadline_s": deadline_s}
-        start_run(assembly, folder, command=job.command, progress=progress, **more)
+        start_run(assemble(experiment), folder, portable=True, timing_only=job.timing_only, **common)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let torch use one thread in the block; set ``CORES``, if unset, to the number that it had before."""
-    # vehicles still train in parallel on all cores of the cell (CORES), which changes no bit
+    """Let torch use one thread in the block; set the variable ``CORES``, if unset, to its threads before."""
+    # vehicles still train in parallel on ``CORES`` cores, which changes no bit
     import torch  # noqa: PLC0415 - takes seconds; is_finished does without it
 
     before, cores_before = torch.get_num_threads(), os.environ.get(CORES)
@@ -126,7 +122,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a cell has finished; InputError if another version of vnetsim made it, or it was altered."""
+    """Return whether a cell has finished; InputError if another version of vnetsim made it, or its files changed."""
     run = RunDirectory(folder)
     try:
         if not run.holds("manifest.json"):

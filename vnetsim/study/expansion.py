@@ -5,10 +5,10 @@ A cell's settings come, in increasing priority, from the study, its condition, i
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,49 +59,32 @@ from vnetsim.study.traffic import deciding_settings
 T = TypeVar("T")
 
 
+@dataclass
 class Expansion:
     """Arms and conditions of a study; ``plan`` expands them to cells.
 
-    Args:
-        values: tables of the study; see ``vnetsim.study.request``.
-        options: settings of the command line.
-        where: file of the tables, for messages; empty for the command line.
-        folder: folder that relative paths in the tables start from.
-        trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
-        timing_only: play the rounds without training, by default over all of the traffic, which each seed draws.
-        scale: scale of the learners.
-        least: least number of arms times conditions; not checked with ``timing_only``.
-        common: the tables without those of the chosen size; None if the study has no sizes.
-
-    Raises:
-        InputError: an unknown learner or setting, a wrong value, learners of different tasks, or a missing scenario.
-            ``plan`` raises it for too many cells, fewer evaluations than are compared, two equal cells, arms that
-            cannot share a schedule, or a selection by losses without training.
-        RunError: an installed plug-in is at fault.
+    ``values`` are the study's tables, ``common`` those without the chosen size's (None for a study without sizes), and
+    ``options`` the command line's settings, which override both. Relative paths in tables start from ``folder``;
+    ``where`` is their file for messages, empty for the command line. ``least`` is the least number of arms times
+    conditions, unless ``timing_only``. InputError: an unknown learner or setting, a wrong value, or learners of
+    different tasks. RunError: an installed plug-in is at fault.
     """
 
-    def __init__(
-        self,
-        values: Mapping[str, Any],
-        options: Sequence[Override],
-        *,
-        where: str,
-        folder: Path,
-        trust: bool,
-        timing_only: bool = False,
-        scale: str = LAPTOP,
-        least: int = 2,
-        common: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._options = options
-        self._common = common
-        self._folder = folder
-        self._where = where
-        self._trust = trust
-        self._scale = scale
-        self._timing_only = timing_only
+    values: Mapping[str, Any]
+    options: Sequence[Override]
+    _: KW_ONLY
+    where: str
+    folder: Path
+    trust: bool
+    timing_only: bool = False
+    scale: str = LAPTOP
+    least: int = 2
+    common: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        where, folder, timing_only = self.where, self.folder, self.timing_only
         with error_context(where):
-            self._tables = structure(values, StudyTables, "")
+            self._tables = structure(self.values, StudyTables, "")
             grid = grid_of(self._tables.grid)
             self._conditions = conditions_of(self._tables, grid, folder)
             default = Experiment.learner if timing_only and not self._tables.arms else ""
@@ -112,7 +95,7 @@ class Expansion:
             if self._controlled:
                 self._arms = with_sharp_controls(self._arms)
         with error_context(where, "[[arms]]" if where else "--learners"):
-            if not self._arms or (not timing_only and len(self._arms) * len(self._conditions) < least):
+            if not self._arms or (not timing_only and len(self._arms) * len(self._conditions) < self.least):
                 wanted = "one, such as flsimco" if timing_only else "two, such as flsimco and fedavg"
                 more = ", or one under at least two [[conditions]]" if where and not timing_only else ""
                 raise InputError(f"name at least {wanted}{more}; this has {len(self._arms)}.")
@@ -126,8 +109,8 @@ class Expansion:
             if given is not None and any(("traffic", "seed") in one.settings for one in self._conditions):
                 raise InputError("traffic.seed: traffic_seeds says it already; leave one of them out.")
             self._traffic_seeds = () if given is None else seeds_of(given, "traffic_seeds")
-            self._keys = self._keys_of_learners()
-        for path, _ in options:
+            self._keys = self._find_learner_keys()
+        for path, _ in self.options:
             key = ".".join(path)
             if path[0] in ELSEWHERE:
                 raise InputError(f"--set {key}: a comparison takes {ELSEWHERE[path[0]][1]}.")
@@ -137,25 +120,24 @@ class Expansion:
                 raise InputError(f"--set {key}: {where} varies it; change it there.")
         if timing_only:
             whole: list[Override] = [(("rounds",), ALL_ROUNDS), (("traffic", "repeat"), False)]
-            self._options = [*(one for one in whole if one[0] not in grid), *options]
+            self.options = [*(one for one in whole if one[0] not in grid), *self.options]
 
     def _with_traffic_seed(self, base: Experiment, seed: int) -> Experiment:
-        """Return the experiment to record for a cell's ``seed``; ``base`` itself if the settings decide its traffic."""
-        # traffic_seeds adds the variation of traffic to the paired differences; without training, seeds that share
-        # their traffic would not be repetitions
+        """Return ``base`` with the traffic seed for a cell's ``seed``; itself if none is due. InputError: recording."""
+        # without training, seeds that share their traffic would not be repetitions
         kind = kind_of(base.scenario)
         seeded_by = kind.seeded_by if kind else ""
         if self._traffic_seeds and not seeded_by:
-            with error_context(self._where):
+            with error_context(self.where):
                 raise InputError(f"traffic_seeds: {base.scenario} is a recording, which has no traffic seed.")
         if self._traffic_seeds:
             return base.with_values({seeded_by: self._traffic_seeds[seed % len(self._traffic_seeds)]})
-        if self._timing_only and seeded_by and base.traffic.seed is None:
+        if self.timing_only and seeded_by and base.traffic.seed is None:
             return base.with_values({seeded_by: seed})
         return base
 
-    def _keys_of_learners(self) -> dict[str, set[str]]:
-        """Return the names of the settings of each learner in the study; refuse unknown ones, and different tasks."""
+    def _find_learner_keys(self) -> dict[str, set[str]]:
+        """Return the names of the settings of each learner by its name; InputError: unknown, or of different tasks."""
         more = [] if self._reference is None else [(self._conditions[0], self._reference)]
         settings = [{**condition.settings, **arm.settings} for condition, arm in [*self._pairs(), *more]]
         learners = dict.fromkeys(one[LEARNER] for one in settings)
@@ -174,23 +156,26 @@ class Expansion:
         return [(condition, arm) for condition, arm in pairs if (condition.label, arm.label) not in left_out]
 
     def plan(self, limit: int | None) -> Plan:
-        """Return the plan, of at most ``limit`` cells (None for any number); InputError as in the class."""
+        """Return the plan, of at most ``limit`` cells (None for any number).
+
+        InputError: too many cells, fewer evaluations than are compared, two equal cells, a missing scenario, a setting
+        without effect, arms that cannot share a schedule, or a selection by losses without training.
+        """
         tables, pairs = self._tables, self._pairs()
-        with error_context(self._where):
+        with error_context(self.where):
             self._refuse_numbers(len(pairs) * len(self._seeds), limit)
         # first, so that a fault of a condition is not blamed on an arm
-        bases = {condition.label: self._base(condition) for condition, _ in pairs}
-        experiments = [self._experiment(condition, arm) for condition, arm in pairs]
-        options = {".".join(path) for path, value in self._options if value != {}}
+        bases = {condition.label: self._make_traffic_experiment(condition) for condition, _ in pairs}
+        experiments = [self._make_experiment(condition, arm) for condition, arm in pairs]
+        options = {".".join(path) for path, value in self.options if value != {}}
         self._refuse_idle(pairs, experiments, options)
         traffics: dict[str, Experiment] = {}  # by all that decides what is recorded
         cells: list[Cell] = []
         for seed in self._seeds:
             for (condition, arm), experiment in zip(pairs, experiments, strict=True):
                 base = self._with_traffic_seed(bases[condition.label], seed)
-                cell = dataclasses.replace(experiment, seed=seed)
                 # a replay has no window to show
-                cell = cell.with_values({"traffic.gui": False, "traffic.seed": base.traffic.seed})
+                cell = experiment.with_values({"seed": seed, "traffic.gui": False, "traffic.seed": base.traffic.seed})
                 key = json.dumps(deciding_settings(base), sort_keys=True, default=str)
                 traffics.setdefault(key, base)
                 number = list(traffics).index(key)
@@ -202,7 +187,7 @@ class Expansion:
         for one in cells[: len(pairs)]:
             other = seen.setdefault(f"{one.traffic} {to_toml(one.experiment)}", one)
             if other is not one:
-                with error_context(self._where):
+                with error_context(self.where):
                     raise InputError(f"'{other.words}' and '{one.words}' are the same experiment.")
         drawn = any(self._with_traffic_seed(base, 0) is not base for base in bases.values())
         of_arms = [path for arm in self._arms for path in arm.settings if path[0] not in {"learner", "learning"}]
@@ -213,14 +198,14 @@ class Expansion:
             interval=tables.interval,
             against=tables.against,
             arm_settings=tuple(dict.fromkeys(map(".".join, of_arms))),
-            last_evaluations=1 if self._timing_only else tables.last_evaluations,
-            timing_only=self._timing_only,
+            last_evaluations=1 if self.timing_only else tables.last_evaluations,
+            timing_only=self.timing_only,
             title=tables.title,
             notes=(*tables.notes, *self._notes(drawn=drawn)),
         )
 
     def _refuse_numbers(self, cells: int, limit: int | None) -> None:
-        """Refuse no cells, more than ``limit`` cells (None: any number), and an ``against`` that is no arm."""
+        """Raise InputError for no cells, more than ``limit`` (None: any number), or an ``against`` that is no arm."""
         tables, seeds = self._tables, len(self._seeds)
         if not cells:
             raise InputError("[[skip]]: everything is left out.")
@@ -228,7 +213,7 @@ class Expansion:
             raise unknown_name("arm", tables.against, [arm.label for arm in self._arms], where="against")
         if limit is not None and cells > limit:
             conditions, left_out = len(self._conditions), len(self._skipped) * seeds
-            factors = [f"{len(self._arms)} {'arms' if self._where else 'learners'}"]
+            factors = [f"{len(self._arms)} {'arms' if self.where else 'learners'}"]
             factors += [f"{conditions} conditions"] * (conditions > 1)
             factors += [f"{seeds} seeds"] + [f"less {left_out} left out"] * (left_out > 0)
             raise InputError(f"{cells} cells ({', '.join(factors)}): add --yes if you mean it.")
@@ -236,11 +221,11 @@ class Expansion:
     def _refuse_idle(
         self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
     ) -> None:
-        """Refuse settings without effect in every cell that sets them, unless they act in the tables without a size."""
+        """Raise InputError for a setting that acts in no cell that sets it; ``options``: keys of the command line."""
         lacking = self._find_idle(pairs, experiments, options)
         refuse_idle({key: why for key, why in lacking.items() if key in options})
-        with error_context(self._where):
-            refuse_idle({key: why for key, why in lacking.items() if key not in self._find_common_idle(lacking)})
+        with error_context(self.where):
+            refuse_idle({key: why for key, why in lacking.items() if key not in self._find_acting(lacking)})
         for scenario in dict.fromkeys(condition.settings[SCENARIO] for condition, _ in pairs):
             cases = []
             for (condition, arm), experiment in zip(pairs, experiments, strict=True):
@@ -253,36 +238,36 @@ class Expansion:
     def _find_idle(
         self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
     ) -> dict[str, str]:
-        """Return the settings without effect in every cell that sets them, and why; see ``find_idle``."""
+        """Return why, by dotted key, for the settings that have no effect in any cell that sets them."""
         cases = []
         for (condition, arm), experiment in zip(pairs, experiments, strict=True):
             made, given = assemble(experiment), self._find_given_keys(condition, arm, experiment).union(options)
-            training = find_idle(made, given.intersection(options), {TRAINS.key: not self._timing_only})
+            training = find_idle(made, given.intersection(options), {TRAINS.key: not self.timing_only})
             cases.append((given, find_idle(made, given, {}) | training))
         return idle_everywhere(cases)
 
     def _find_given_keys(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:
-        """Return the keys that the study sets in a cell, except other learners' and a condition's that sets most."""
+        """Return the dotted keys that arm and condition set; not other learners', nor a condition's that sets most."""
         others = set().union(*self._keys.values()) - self._keys[experiment.learner]
         common = () if names_most(condition.settings) else condition.settings
         keys = {".".join(path) for path in (*common, *arm.settings)}
         return keys - {f"learning.{key}" for key in others}
 
-    def _find_common_idle(self, lacking: Mapping[str, str]) -> set[str]:
+    def _find_acting(self, lacking: Mapping[str, str]) -> set[str]:
         """Return the keys in ``lacking`` that act in the tables without a size; all if those alone are no study."""
-        if not lacking or self._common is None:
+        if not lacking or self.common is None:
             return set()
         try:
-            alone = Expansion(self._common, (), where="", folder=self._folder, trust=self._trust, least=1)
+            alone = Expansion(self.common, (), where="", folder=self.folder, trust=self.trust, least=1)
             pairs = alone._pairs()
-            experiments = [alone._experiment(*pair) for pair in pairs]
-        except InputError:  # the common tables alone are no complete study
+            experiments = [alone._make_experiment(*pair) for pair in pairs]
+        except InputError:
             return set(lacking)
         given = set().union(*(alone._find_given_keys(*pair, one) for pair, one in zip(pairs, experiments, strict=True)))
         return given.intersection(lacking) - alone._find_idle(pairs, experiments, ()).keys()
 
     def _notes(self, *, drawn: bool) -> Iterator[str]:
-        """Yield notes for the page; ``drawn`` says that traffic depends on the seed."""
+        """Yield notes for the page; ``drawn``: each seed draws its own traffic."""
         if self._controlled:
             yield SHARP_NOTE
         if self._reference is not None:
@@ -294,24 +279,24 @@ class Expansion:
             yield CAMERA_NOTE.format(said)
         if self._traffic_seeds:
             yield SEEDS_NOTE.format(len(self._traffic_seeds), ", ".join(map(str, self._traffic_seeds)))
-        elif self._timing_only and drawn:
+        elif self.timing_only and drawn:
             yield TIMED_NOTE
 
-    def _experiment(self, condition: Level, arm: Level) -> Experiment:
-        """Return the experiment of an arm under a condition, its seed still to be set; refuse too few evaluations."""
-        own, reference = self._fit_learning(condition, arm), self._reference
+    def _make_experiment(self, condition: Level, arm: Level) -> Experiment:
+        """Return an arm's experiment under a condition, without the cell's seed; InputError: too few evaluations."""
+        own, reference = self._read_experiment(condition, arm), self._reference
         if reference is not None:
-            theirs = self._fit_learning(condition, reference)
-            with error_context(self._where, "equal schedule"):
+            theirs = self._read_experiment(condition, reference)
+            with error_context(self.where, "equal schedule"):
                 _refuse_other_rounds(arm, own, reference, theirs)
                 schedule = ScheduleSettings(learner=theirs.learner, learning=theirs.learning)
                 # assemble again: not every selection policy supports a schedule
-                own = self._fill_defaults(dataclasses.replace(own, schedule=schedule))
+                own = self._fill_defaults(replace(own, schedule=schedule))
         wanted = self._tables.last_evaluations
         evaluations = wanted if own.rounds is None else -(-own.rounds // own.evaluate_every)
-        if evaluations < wanted and not self._timing_only:
+        if evaluations < wanted and not self.timing_only:
             under = f" under '{condition.label}'" if condition.label else ""
-            with error_context(self._where):
+            with error_context(self.where):
                 raise InputError(
                     f"last_evaluations = {wanted}: '{arm.label}'{under} is evaluated {evaluations} "
                     f"time{'s' * (evaluations > 1)} only (rounds = {own.rounds}, evaluate_every = "
@@ -319,8 +304,8 @@ class Expansion:
                 )
         return own
 
-    def _fit_learning(self, condition: Level, arm: Level) -> Experiment:
-        """Return the experiment of an arm under a condition; drop ``learning`` keys that only other learners have."""
+    def _read_experiment(self, condition: Level, arm: Level) -> Experiment:
+        """Return an arm's experiment without the common schedule, and without ``learning`` of other learners."""
         settings = {**condition.settings, **arm.settings}
         scenario = settings.pop(SCENARIO)
         own = {path[1] for path in arm.settings if path[0] == "learning"}
@@ -328,24 +313,24 @@ class Expansion:
 
         def build(options: Sequence[Override]) -> Experiment:
             given = [*settings.items(), *options]
-            experiment, learner = read_experiment(scenario, given, trust=self._trust, scale=self._scale)
+            experiment, learner = read_experiment(scenario, given, trust=self.trust, scale=self.scale)
             for key in experiment.learning.keys() - anywhere:
                 raise unknown_name("key", key, anywhere, where="learning")
             known = self._keys[experiment.learner] | own
             learning = {key: value for key, value in experiment.learning.items() if key in known}
-            return self._fill_defaults(dataclasses.replace(experiment, learning=learning), learner)
+            return self._fill_defaults(replace(experiment, learning=learning), learner)
 
         return self._build_with_options(condition, arm, build)
 
     def _fill_defaults(self, experiment: Experiment, learner: type[Learner] | None = None) -> Experiment:
-        """Return an experiment with its plug-ins' defaults; refuse a selection by losses if nobody is trained."""
+        """Return an experiment with its plug-ins' defaults; InputError: selection by losses, but nobody is trained."""
         made = assemble(experiment, learner)
-        if self._timing_only:
+        if self.timing_only:
             made.refuse_losses(trains=False)
         return made.experiment
 
-    def _base(self, condition: Level) -> Experiment:
-        """Return the experiment whose traffic is recorded for a condition; refuse a scenario that does not exist."""
+    def _make_traffic_experiment(self, condition: Level) -> Experiment:
+        """Return the experiment to record for a condition, before a traffic seed; InputError: no such scenario."""
         settings = [item for item in condition.settings.items() if item[0] not in {SCENARIO, LEARNER}]
 
         def build(options: Sequence[Override]) -> Experiment:
@@ -361,19 +346,19 @@ class Expansion:
         return self._build_with_options(condition, None, build)
 
     def _build_with_options(self, condition: Level, arm: Level | None, build: Callable[[Sequence[Override]], T]) -> T:
-        """Return ``build(options)``; if that and ``build(())`` fail, the study is at fault: name condition and arm."""
+        """Return ``build(options)``; if it and ``build(())`` fail, the study is at fault: name condition and arm."""
         try:
-            return build(self._options)
+            return build(self.options)
         except InputError:
             words = [f"condition '{condition.label}'"] * bool(condition.label)
             places = ", ".join(words if arm is None else [f"arm '{arm.label}'", *words])
-            with error_context(*((self._where, places) if self._where else ())):
+            with error_context(*((self.where, places) if self.where else ())):
                 build(())
             raise
 
 
 def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: Experiment) -> None:
-    """Refuse two arms that share a schedule but differ in more than learner and blur."""
+    """Raise InputError if two arms that share a schedule differ in more than learner, its settings and blur."""
     ours, other = (leaves({**to_plain(one), "learner": "", "learning": {}}) for one in (own, theirs))
     differs = [path for path in {**ours, **other} if ours.get(path) != other.get(path)]
     apart = [path for path in differs if path[0] != "blur"]  # blur does not change the schedule

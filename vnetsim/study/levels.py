@@ -23,26 +23,23 @@ from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.settings_file import Key, leaves
 from vnetsim.storage.records import Interval, SkippedEntry
 from vnetsim.storage.structure import structure
-from vnetsim.study.traffic import DECIDING
 
 T = TypeVar("T")
 Grid = Mapping[Key, Sequence[Any]]
 
 LEARNER, SCENARIO, LEARNING = ("learner",), ("scenario",), ("learning",)
-
 SHARP = ("blur", "fraction")
 """Setting that turns off the blur of images with 0; blur levels, and weights computed from them, do not change."""
-
-MOST_POINTS = 10_000
-"""Largest number of grid points."""
-
+TRAFFIC_TABLES = ("traffic", "source")
+"""Tables of settings that decide what is recorded; the camera does not, as each run computes blur from speeds."""
+MOST_POINTS = 10_000  # of a grid
 ELSEWHERE = {
     "seed": ("seeds", "--seeds"),
     "scenario": ("scenario", "the scenario first"),
     "learner": ("learner of [settings], [[arms]] or [[conditions]]", "--learners"),
     "schedule": ("equal_schedule", "--equal-schedule"),
 }
-"""For settings that a study does not take: the key of a study file and the option of the command line instead."""
+"""Settings that a study does not take, with the key of a study file and the command-line option to use instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +103,7 @@ class Level:
 
 @contextmanager
 def error_context(*where: str) -> Iterator[None]:
-    """Put places, such as file and table, before the text of an InputError; empty ones are left out."""
+    """Put places, such as file and table, before the message of an InputError from the block; skip empty places."""
     try:
         yield
     except InputError as error:
@@ -114,7 +111,7 @@ def error_context(*where: str) -> Iterator[None]:
 
 
 def seeds_of(value: object, place: str) -> Sequence[int]:
-    """Return the seeds of ``FIRST:END`` (without END), ``a,b,c`` or a list; others are an InputError of ``place``."""
+    """Return the seeds of ``FIRST:END`` (without END), ``a,b,c`` or a list; else InputError, which names ``place``."""
     found = value
     if isinstance(value, str):
         first, colon, end = value.partition(":")
@@ -132,22 +129,22 @@ def seeds_of(value: object, place: str) -> Sequence[int]:
     )
 
 
-def _settings(table: Mapping[str, Any], folder: Path) -> dict[Key, Any]:
-    """Return the settings of a table ``settings``, paths from ``folder``; refuse keys that a study sets elsewhere."""
+def _read_settings(table: Mapping[str, Any], folder: Path) -> dict[Key, Any]:
+    """Return a table ``settings`` by split key, its paths taken from ``folder``; InputError for keys in ELSEWHERE."""
     found = leaves(table)
     for path in found:
-        _refuse_elsewhere(path, "settings")
+        _refuse_key_of_study(path, "settings")
     return {path: _locate(path, value, folder) for path, value in found.items()}
 
 
-def _refuse_elsewhere(path: Key, table: str) -> None:
-    """Refuse a setting for which study files have a key of their own; see ``ELSEWHERE``."""
+def _refuse_key_of_study(path: Key, table: str) -> None:
+    """Raise InputError, naming ``table``, if the setting ``path`` is in ``ELSEWHERE``: a study has a key for it."""
     if path[0] in ELSEWHERE:
         raise InputError(f"{table}.{'.'.join(path)}: a study says this with {ELSEWHERE[path[0]][0]}.")
 
 
 def _locate(path: Key, value: Any, folder: Path) -> Any:
-    """Return a value whose paths, also of plug-ins, are relative to the working directory instead of ``folder``."""
+    """Return a setting's value; a path in it, also of a plug-in, is made relative to the working directory."""
     if path == SCENARIO:
         return scenario_at(value, folder)
     if ".".join(path) in PLUGIN_KEYS and isinstance(value, str):
@@ -155,16 +152,16 @@ def _locate(path: Key, value: Any, folder: Path) -> Any:
     return from_folder(path, value, folder)
 
 
-def _tables(values: Any, kind: type[T], name: str) -> list[tuple[str, T]]:
-    """Return the tables of ``[[name]]`` as dataclass ``kind``, each with its place for messages."""
+def _read_tables(values: Any, kind: type[T], name: str) -> list[tuple[str, T]]:
+    """Return pairs of place (for messages) and table of ``[[name]]`` as dataclass ``kind``; InputError for others."""
     if not isinstance(values, Sequence) or not all(isinstance(one, Mapping) for one in values):
         raise InputError(f"{name}: write each as a table below a line [[{name}]].")
-    places = {f"[[{name}]] no. {number}": one for number, one in enumerate(values, start=1)}
-    return [(place, structure(one, kind, place)) for place, one in places.items()]
+    places = ((f"[[{name}]] no. {number}", one) for number, one in enumerate(values, start=1))
+    return [(place, structure(one, kind, place)) for place, one in places]
 
 
 def common_learner(tables: StudyTables, folder: Path) -> str:
-    """Return ``learner`` of ``[settings]``, seen from the working directory; empty if none, InputError if no text."""
+    """Return ``learner`` of ``[settings]``, its path taken from ``folder``; empty if absent, InputError if no text."""
     name = tables.settings.get("learner", "")
     if not isinstance(name, str):
         raise InputError(f"settings.learner: expected a name, got {name!r}.")
@@ -172,26 +169,23 @@ def common_learner(tables: StudyTables, folder: Path) -> str:
 
 
 def conditions_of(tables: StudyTables, grid: Grid, folder: Path) -> list[Level]:
-    """Return the conditions, each at every point of the grid without the grid's ``learning`` settings.
+    """Return the conditions, each at every point of the grid without its ``learning`` settings.
 
-    Without ``[[conditions]]`` there is one condition with an empty label. A condition's settings override the study's.
-    The learner of ``[settings]`` is the default of the conditions if any condition names a learner; otherwise it is
-    the default of the arms.
-
-    Raises:
-        InputError: a condition has no name or no scenario, or sets what the grid varies.
+    A condition's settings override the study's. Without ``[[conditions]]`` there is one, with an empty label. If any
+    condition names a learner, that of ``[settings]`` is the default of the others. InputError: a condition has no name
+    or no scenario, or sets what the grid varies.
     """
-    general = _settings({key: value for key, value in tables.settings.items() if key != "learner"}, folder)
+    general = _read_settings({key: value for key, value in tables.settings.items() if key != "learner"}, folder)
     if tables.scenario:
         general[SCENARIO] = scenario_at(tables.scenario, folder)
     levels = []
-    for place, table in _tables(tables.conditions, _ConditionTable, "conditions"):
+    for place, table in _read_tables(tables.conditions, _ConditionTable, "conditions"):
         with error_context(place):
             if not table.name:
                 raise InputError("name: say what the page is to call it.")
             named: dict[Key, str] = {LEARNER: table.learner, SCENARIO: table.scenario}
             settings = {path: _locate(path, name, folder) for path, name in named.items() if name}
-            levels.append(Level(label=table.name, settings={**settings, **_settings(table.settings, folder)}))
+            levels.append(Level(label=table.name, settings={**settings, **_read_settings(table.settings, folder)}))
     own = {path: points for path, points in grid.items() if path[0] != "learning"}
     found = []
     for level in levels or [Level(label="", settings={})]:
@@ -207,14 +201,11 @@ def conditions_of(tables: StudyTables, grid: Grid, folder: Path) -> list[Level]:
 
 
 def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, learner: str) -> list[Level]:
-    """Return the arms, each at every point of the grid's ``learning`` settings that its learner knows.
+    """Return the arms, each at every point of those ``learning`` settings of the grid that its learner has.
 
-    If conditions name the learners, an arm has the settings that all these learners know. Otherwise ``learner``, if not
-    empty, is the default of the arms. Without ``[[arms]]``, the only learner is the only arm.
-
-    Raises:
-        InputError: an arm has no learner or two, sets what the grid or a condition must set, or no learner knows a
-            setting of the grid.
+    If conditions name learners, those settings are the ones that all of these have; if not, ``learner`` is the default
+    of the arms ("" for none). Without ``[[arms]]`` (``values``), the only learner is the only arm. InputError: an arm
+    has no learner or two, sets what the grid or a condition must set, or no learner has a setting of the grid.
     """
     learners = list(dict.fromkeys(one.settings[LEARNER] for one in conditions if LEARNER in one.settings))
     complete = all(LEARNER in one.settings for one in conditions)
@@ -222,11 +213,11 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
     if not values and only:
         values = [{"name": short_name(only)}]
     levels = []
-    for place, table in _tables(values, _ArmTable, "arms"):
+    for place, table in _read_tables(values, _ArmTable, "arms"):
         with error_context(place):
             if table.learner and learners:
                 raise InputError("learner: a condition, or the grid, names one too; say it in one place.")
-            levels.append(_arm(table, table.learner or ("" if learners else learner), folder, complete=complete))
+            levels.append(_make_arm(table, table.learner or ("" if learners else learner), folder, complete=complete))
     of_learning = {path: points for path, points in grid.items() if path[0] == "learning"}
     named = [[level.settings[LEARNER]] if LEARNER in level.settings else learners for level in levels]
     known = [set.intersection(*({("learning", key) for key in keys_of(name)} for name in names)) for names in named]
@@ -239,8 +230,8 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
     return found
 
 
-def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Level:
-    """Return an arm with ``learner``; refuse an empty one unless all conditions name learners (``complete``)."""
+def _make_arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Level:
+    """Return a table as an arm; InputError if ``learner`` is empty, unless ``complete``: all conditions name one."""
     if not learner and not complete:
         raise InputError('learner: name one, for example learner = "flsimco".')
     if not learner and not table.name:
@@ -248,16 +239,16 @@ def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Lev
     own = {path: _locate(path, value, folder) for path, value in leaves(table.learning, LEARNING).items()}
     if learner:
         own[LEARNER] = at_folder(learner, folder)
-    general = _settings(table.settings, folder)
+    general = _read_settings(table.settings, folder)
     for path in general:
-        if path[0] in {"learning", *DECIDING}:
+        if path[0] in {"learning", *TRAFFIC_TABLES}:
             instead = "learning, beside settings" if path[0] == "learning" else "[[conditions]]"
             raise InputError(f"settings.{'.'.join(path)}: a study says this with {instead}.")
     return Level(label=table.name or short_name(learner), settings={**own, **general})
 
 
 def with_sharp_controls(arms: Sequence[Level]) -> list[Level]:
-    """Return the arms, each with its control without blurred images; InputError if an arm sets ``blur.fraction``."""
+    """Return the arms, each followed by its copy without blurred images; InputError if one sets ``blur.fraction``."""
     found = []
     for arm in arms:
         if SHARP in arm.settings:
@@ -276,16 +267,16 @@ def refuse_same_labels(levels: Sequence[Level]) -> None:
 
 
 def keys_of(learner: str) -> set[str]:
-    """Return the names of a learner's settings."""
+    """Return the names of a learner's settings; InputError for an unknown learner."""
     return {one.name for one in dataclasses.fields(LEARNERS.find(learner).Settings)}
 
 
 def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
-    """Return a grid's values by split key; InputError for a wrong key or value, or over ``MOST_POINTS`` points."""
+    """Return a grid's lists of values by split key; InputError: wrong key or value, or over ``MOST_POINTS`` points."""
     grid = leaves(table)
     for path, values in grid.items():
         if path not in {SCENARIO, LEARNER}:
-            _refuse_elsewhere(path, "grid")
+            _refuse_key_of_study(path, "grid")
         with error_context(f"grid.{'.'.join(path)}"):
             if not isinstance(values, list) or not values:
                 raise InputError(f"expected a list of values, got {values!r}.")
@@ -297,7 +288,7 @@ def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
 
 
 def _multiply(level: Level, grid: Grid, folder: Path) -> list[Level]:
-    """Return copies of a level, one at each point of a grid, values in its label; refuse a level with a grid's key."""
+    """Return a copy of a level for each grid point, values in its label; InputError if both set the same key."""
     for path in grid.keys() & level.settings.keys():
         raise InputError(f"the grid varies {'.'.join(path)}; set it in one place.")
     silent = {LEARNER} if len(grid.get(LEARNER, ())) == 1 else set()  # the only learner needs no label
@@ -311,8 +302,8 @@ def _multiply(level: Level, grid: Grid, folder: Path) -> list[Level]:
 
 
 def _make_label(label: str, point: Mapping[Key, Any]) -> str:
-    """Return the label with the point's values as KEY=VALUE; for scenario and learner the value alone."""
-    # for a plug-in's name, such as selection.name, the key is the table
+    """Return the label with the point's values as KEY=VALUE; of scenario and learner only the value."""
+    # KEY is the last part of the key, or the table of a plug-in's name, such as selection.name
     short = {path: path[-1] if path[-1] != "name" else path[-2] for path in point}
     last, said = list(short.values()), []
     for path, value in point.items():
@@ -326,12 +317,12 @@ def _make_label(label: str, point: Mapping[Key, Any]) -> str:
 
 
 def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) -> list[SkippedEntry]:
-    """Return skipped pairs of arm and condition; InputError if a table has no reason, or skips none or all.
+    """Return the pairs of arm and condition that ``[[skip]]`` (``values``) names, each with the first reason given.
 
-    Of several tables that skip a pair, the first one's reason counts.
+    InputError: a table has no reason, matches nothing, or names neither arm nor condition.
     """
     found: dict[tuple[str, str], SkippedEntry] = {}
-    for place, skip in _tables(values, _SkipTable, "skip"):
+    for place, skip in _read_tables(values, _SkipTable, "skip"):
         with error_context(place):
             if not skip.reason.strip():
                 raise InputError("reason: say why; the page shows it.")
@@ -344,7 +335,7 @@ def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) 
 
 
 def _match_labels(pattern: str, among: Sequence[Level], key: str) -> list[str]:
-    """Return ``[pattern]`` if that is a label, else all that match; InputError, which names ``key``, if none does."""
+    """Return ``[pattern]`` if that is a label, else all labels that match; InputError, naming ``key``, if none does."""
     labels = [one.label for one in among]
     found = [pattern] if pattern in labels else fnmatch.filter(labels, pattern)
     if not found:
@@ -353,7 +344,7 @@ def _match_labels(pattern: str, among: Sequence[Level], key: str) -> list[str]:
 
 
 def reference_of(name: str, arms: Sequence[Level], folder: Path) -> Level | None:
-    """Return the arm called ``name``, else the only one whose learner it is, else a new arm; None for an empty name.
+    """Return the arm with label ``name``, else the one with learner ``name``, else a new arm of it; None for "".
 
     InputError if several arms have that learner.
     """

@@ -21,10 +21,9 @@ from vnetsim.storage.folder import PARTS_LOCK
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.plan import Cell
 
-Part = tuple[int, int]
-"""K and N of ``--part K/N``."""
-Changing = Callable[[], AbstractContextManager[RunDirectory]]
-"""Gives the folder of a comparison for a block that changes its own files: no other process does so meanwhile."""
+Part = tuple[int, int]  # K and N of ``--part K/N``
+OpenToChange = Callable[[], AbstractContextManager[RunDirectory]]
+"""Gives a comparison's folder to a ``with`` block that changes its own files; no other process does so meanwhile."""
 
 
 def part_of(text: str) -> Part:
@@ -37,16 +36,16 @@ def part_of(text: str) -> Part:
 
 
 def in_part(cells: Sequence[Cell], part: Part) -> list[bool]:
-    """Return for each cell, also a finished one, whether it belongs to a part; parts share each arm's cells evenly."""
+    """Return for each cell, also a finished one, whether it is in ``part``; each arm's cells are shared out evenly."""
     number, count = part
     arms = len({(cell.arm, cell.condition) for cell in cells})
-    period = math.lcm(arms, count)  # without the shift, an arm would meet the same parts again after so many cells
+    period = math.lcm(arms, count)  # after so many cells the pattern shifts, so that an arm meets all parts
     return [(index + index // period) % count == number - 1 for index in range(len(cells))]
 
 
 @contextmanager
 def share_directory(run: RunDirectory) -> Iterator[None]:
-    """Make a comparison's folder, locked for the block against all but its parts; InputError if that fails."""
+    """Make a comparison's folder if missing, and let only other parts use it during the block; InputError if in use."""
     refuse_forked()
     with open_lock(run, how=fcntl.LOCK_SH | fcntl.LOCK_NB)[0]:
         yield
@@ -54,8 +53,8 @@ def share_directory(run: RunDirectory) -> Iterator[None]:
 
 @contextmanager
 def change_in_turn(folder: Path) -> Iterator[RunDirectory]:
-    """Yield a comparison's folder once no other part changes its own files, and settle it after; a ``Changing``."""
-    run = RunDirectory(folder)  # a new one, which knows the checksums that others have written
+    """Wait until no other part changes the comparison's own files; yield its folder, settle its checksums after."""
+    run = RunDirectory(folder)  # a new object, which reads the checksums that others have written
     with open_lock(run, PARTS_LOCK, fcntl.LOCK_EX)[0]:
         yield run
         run.settle()

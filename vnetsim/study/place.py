@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,8 +32,6 @@ from vnetsim.radio import RADIO_MODELS, RATE
 from vnetsim.radio.propagation import CAR_M
 from vnetsim.random_streams import Streams
 from vnetsim.runs.assembly import with_absolute_paths
-from vnetsim.runs.manifest import sha256_of
-from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import open_lock
 from vnetsim.scenario.kinds import is_sumo, kind_of, unknown_kind
 from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
@@ -42,36 +39,31 @@ from vnetsim.simulation.compute import vehicle_computer
 from vnetsim.storage.folder import LOCK, Folder, json_bytes
 from vnetsim.storage.records import RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study.traffic import check_recording, deciding_settings
+from vnetsim.study.traffic import check_recording, deciding_settings, record_traffic
 from vnetsim.traffic.net_file import NetFile
 from vnetsim.traffic.sumo.config import check_scenario_files, options_of, rsu_ids
 
 By = Literal["commits", "covered"]
 RSUS = "rsus.add.xml"
 _RECORD, _TRAFFIC = "place.json", "traffic"
-_BESIDE_M = 1000.0
-"""How far from the lanes vehicles may be (m)."""
-_FARTHEST_M = 1e5
-"""Radius of the recorded disc if vehicles may be anywhere (m)."""
-_WINDOWS = 256
-"""Windows whose paths are in memory at once."""
+_BESIDE_M = 1000.0  # how far from the lanes vehicles may be
+_FARTHEST_M = 1e5  # radius of the recorded disc if vehicles may be anywhere
+_WINDOWS = 256  # windows whose paths are in memory at once
 _SITES, _LINKS, _POSITIONS = 20, 50, 1000
 """For the time of a participation: sites, links at each, and least positions kept of each piece of the recording."""
-_NAMED = 5
-"""Most RSUs of the scenario that a note names."""
-_HOPELESS_S = 86400.0
-"""A participation that takes longer (s) is not for want of range."""
+_NAMED = 5  # most RSUs of the scenario that a note names
+_HOPELESS_S = 86400.0  # if a participation takes longer, a larger range does not help
 _PASSES = 6
 """Work of training on an image, in forward passes: forward and backward pass (3) of two views, as in FLSimCo."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Chosen places."""
+    """Chosen RSUs, and what they were chosen from."""
 
     rsus: pl.DataFrame  # see ``vnetsim.Placement``
     vehicles: int  # number of all vehicles that were recorded
-    candidates: Sequence[Rsu]  # all candidates
+    candidates: Sequence[Rsu]
     lanes: Sequence[Floats]  # polylines of the net, arrays (points, 2) in m; empty without a net
     notes: Sequence[str]  # lines for the user
 
@@ -86,10 +78,9 @@ def place(
     command: Sequence[str],
     progress: ProgressDisplay,
 ) -> Places:
-    """Choose RSUs, and write them and the recorded traffic into ``folder``; see ``vnetsim.place``.
+    """Choose RSUs as ``vnetsim.place`` does; write them (SUMO file, CSV) and the recorded traffic into ``folder``.
 
-    A recording that is already in the folder is used again if its scenario and settings are the same; otherwise
-    InputError, as for a wrong argument.
+    A recording that the folder has is used again; InputError if it is of another scenario or of other settings.
     """
     experiment = with_absolute_paths(experiment)
     if is_sumo(experiment.scenario):
@@ -107,7 +98,7 @@ def place(
     if not 1 <= budget <= len(places):
         raise InputError(f"--budget: expected 1 to {len(places)}, the number of candidates, got {budget}.")
     lanes = net.all_lanes if is_sumo(experiment.scenario) else ()  # a recording may be of more than the net
-    recorded = _record(experiment, _disc_around(lanes, places), folder, command, progress)
+    recorded = _find_or_record(experiment, _disc_around(lanes, places), folder, command, progress)
     progress.stage(f"comparing {len(places)} candidates")
     stays, vehicles, at_m = _measure_stays(recorded, places, progress)
     needed_s = 0.0
@@ -142,7 +133,7 @@ def place(
     if len(picks) < budget:
         notes.append(f"{budget} were asked for, but no other candidate adds a vehicle.")
     output = Folder(folder)
-    output.write_output(RSUS, _additional_file(rsus).encode())
+    output.write_output(RSUS, _format_rsus(rsus).encode())
     output.write_output("place.csv", table.write_csv().encode())
     return Places(rsus=table, vehicles=vehicles, candidates=places, lanes=net.all_lanes, notes=notes)
 
@@ -153,11 +144,9 @@ def participation_s(
     """Return an estimate of how long a participation takes (s); infinite if no vehicle is in range of a site.
 
     It is the median over places, links and computers of the time in which one vehicle, alone on the channel and at one
-    place, downloads the timed model, trains, and uploads it. The seed draws 20 of the ``sites`` with vehicles in range,
-    and 50 of the vehicles' positions ``at_m`` (N, 2) at each; the net's lanes decide where buildings are.
-
-    Raises:
-        RunError: the radio model fails, or returns no possible rate.
+    place, downloads the model ``timed``, trains, and uploads it. The seed draws 20 of the ``sites`` with vehicles in
+    range, and 50 of the vehicles' positions ``at_m`` (N, 2) at each; the net's lanes decide where buildings are.
+    RunError: the radio model fails, or returns an impossible rate.
     """
     model, streams, took_s = radio.settings, Streams(seed=experiment.seed, path=("place",)), list[float]()
     order = streams.generator("sites").permutation(len(sites)).tolist()
@@ -177,7 +166,7 @@ def participation_s(
 
 
 def _read_net(experiment: Experiment, candidates: str) -> NetFile:
-    """Return a scenario's net, empty if a file has the candidates and no net is named; refuse other kinds, and RSUs."""
+    """Return a scenario's net, empty if candidates are of a file and no net is named; InputError if unfit for place."""
     scenario, settings = experiment.scenario, experiment.traffic
     kind = kind_of(scenario)
     if kind is None:
@@ -206,7 +195,7 @@ def _read_net(experiment: Experiment, candidates: str) -> NetFile:
 
 
 def _find_candidates(experiment: Experiment, net: NetFile, candidates: str) -> list[Rsu]:
-    """Return the candidates, sorted by id; InputError if there are none, or two in a file have one id."""
+    """Return the candidates, sorted by id; InputError: unknown word, none found, or two of a file share an id."""
     range_m = experiment.traffic.range_m or REACH_M
     if is_rsu_file(candidates):
         found = rsus_of_file(candidates, range_m)
@@ -225,7 +214,7 @@ def _find_candidates(experiment: Experiment, net: NetFile, candidates: str) -> l
 
 
 def _disc_around(lanes: Sequence[Floats], places: Sequence[Rsu]) -> str:
-    """Return as ``x,y:range_m`` a disc that contains all traffic; without lanes it is around the candidates."""
+    """Return as ``x,y:range_m`` a disc with all traffic: around the lanes, or without lanes around ``places``."""
     points = np.concatenate(lanes) if lanes else np.array([(rsu.x_m, rsu.y_m) for rsu in places])
     low, high = points.min(axis=0), points.max(axis=0)
     x_m, y_m = (low + high) / 2
@@ -233,15 +222,13 @@ def _disc_around(lanes: Sequence[Floats], places: Sequence[Rsu]) -> str:
     return f"{x_m:.1f},{y_m:.1f}:{radius_m:g}"
 
 
-def _record(
+def _find_or_record(
     experiment: Experiment, disc: str, folder: Path, command: Sequence[str], progress: ProgressDisplay
 ) -> RunDirectory:
-    """Return the scenario's traffic in one disc, recorded unless ``folder`` has it; InputError for other contents."""
-    everywhere = {"traffic.rsu": (disc,), "traffic.range_m": None, "traffic.equipped": 1.0, "seed": 0}
-    traffic = experiment.with_values(everywhere)
+    """Return the scenario's traffic in ``disc``, recorded now unless ``folder`` has it; InputError: other contents."""
+    traffic = experiment.with_values({"traffic.rsu": (disc,), "traffic.range_m": None, "seed": 0})
     settings, known = json.loads(json.dumps(deciding_settings(traffic), default=str)), folder / _RECORD
-    taken = folder.is_dir() and any(name != LOCK for name in os.listdir(folder))  # noqa: PTH208
-    if taken and not known.is_file():
+    if not known.is_file() and folder.is_dir() and {*os.listdir(folder)} - {LOCK}:  # noqa: PTH208
         raise InputError(f"{folder}: the output directory is not empty; name a new one with --out.")
     run = RunDirectory(folder)
     with open_lock(run)[0]:
@@ -257,23 +244,21 @@ def _record(
             check_recording(folder / _TRAFFIC, RecordedEntry(folder=_TRAFFIC, settings=settings, sha256=sha256))
             return RunDirectory(folder / _TRAFFIC)
         run.write_output(_RECORD, json_bytes({"settings": settings}))
-        run.remove(_TRAFFIC)  # of a call that was interrupted
         try:
-            record_mobility(traffic, folder / _TRAFFIC, command=command, progress=progress, go_on=shlex.join(command))
+            entry = record_traffic(traffic, run, _TRAFFIC, settings, command=command, progress=progress)
         except InputError:  # nothing was recorded
             run.remove(_RECORD)
             run.remove(LOCK)
             run.unmake()
             raise
-        sha256 = sha256_of(folder / _TRAFFIC / "windows.parquet")
-        run.write_output(_RECORD, json_bytes({"settings": settings, "sha256": sha256}))
+        run.write_output(_RECORD, json_bytes({"settings": settings, "sha256": entry.sha256}))
     return RunDirectory(folder / _TRAFFIC)
 
 
 def _measure_stays(
     recorded: RunDirectory, places: Sequence[Rsu], progress: ProgressDisplay
 ) -> tuple[Stays, int, Floats]:
-    """Return each vehicle's longest stay at each place, the number of vehicles, and some of their positions (N, 2)."""
+    """Return each vehicle's longest stay (s) at each place, the number of vehicles, and some positions (N, 2; m)."""
     discs = np.array([(rsu.x_m, rsu.y_m, rsu.range_m) for rsu in places])
     windows, found, at_m = recorded.scan("windows"), [NO_STAYS], [np.empty((0, 2))]
     names = windows.collect(lambda rows: rows.select("vehicle_id"))["vehicle_id"]
@@ -294,7 +279,7 @@ def _measure_stays(
 
 
 def _notes(recorded: RunDirectory, needed_s: float) -> list[str]:
-    """Return notes on which vehicles count as reached, and which do not count at all."""
+    """Return notes: how long a vehicle must stay to count as reached, and which vehicles do not count at all."""
     traffic = recorded.manifest_record().traffic
     how = "in range of an RSU at any time."
     if needed_s:
@@ -311,22 +296,20 @@ def _notes(recorded: RunDirectory, needed_s: float) -> list[str]:
 
 
 def _notes_on_own(experiment: Experiment, places: Sequence[Rsu], candidates: str) -> list[str]:
-    """Return at most one note: which own RSUs of the scenario are left out; those in a candidates' file are not."""
+    """Return at most one note: the scenario's RSUs that are ignored because no candidates' file has them."""
     named = {rsu.id for rsu in places} if is_rsu_file(candidates) else set[str]()
     found = rsu_ids(Path(experiment.scenario)) if is_sumo(experiment.scenario) else []
     own = [name for name in found if name not in named]
     if not own:
         return []
     more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
-    note = (
-        f"Left out: the scenario's own RSUs ({', '.join(own[:_NAMED])}{more}). Places are chosen as if there were "
-        f"none, and a run with --rsu {RSUS} has only the chosen ones."
-    )
-    return [note]
+    names = f"{', '.join(own[:_NAMED])}{more}"
+    alone = f"a run with --rsu {RSUS} has only the chosen ones."
+    return [f"Left out: the scenario's own RSUs ({names}). Places are chosen as if there were none, and {alone}"]
 
 
-def _additional_file(rsus: Sequence[Rsu]) -> str:
-    """Return a SUMO additional file: RSUs as POIs of type ``rsu``, ranges and environments as parameters."""
+def _format_rsus(rsus: Sequence[Rsu]) -> str:
+    """Return the text of a SUMO additional file: RSUs as POIs of type ``rsu``, with range (m) and environment."""
     pois = []
     for rsu in rsus:
         keys = {"range": f"{rsu.range_m:g}"} | ({"environment": rsu.environment} if rsu.environment else {})

@@ -45,12 +45,12 @@ class Cell:
     @property
     def words(self) -> str:
         """The cell's name in messages: arm, condition and seed."""
-        return ", ".join([self.arm, *([self.condition] if self.condition else []), f"seed {self.experiment.seed}"])
+        return ", ".join(filter(None, (self.arm, self.condition, f"seed {self.experiment.seed}")))
 
     def folder(self, traffic_sha256: str, *, timing_only: bool = False) -> str:
-        """Return its folder's name: arm, condition, seed, and a hash of settings, traffic and plug-ins' code.
+        """Return the name of its folder: arm, condition, seed, and a hash of settings, traffic and plug-ins' code.
 
-        Other files that settings name count by their path, not their content.
+        Other files that settings name are hashed by path, not by content.
         """
         named = self.experiment.plugins()
         short = self.experiment.with_values({key: short_name(name) for key, name in named.items() if name})

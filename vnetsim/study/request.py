@@ -1,13 +1,7 @@
 """Read a study file, or make the same tables from the arguments of ``vnetsim compare``.
 
 A study file contains arms, conditions and seeds: ``docs/how-to/compare.md`` has one with every key, and
-``vnetsim.study.levels.StudyTables`` lists the keys.
-
-An arm may have other settings than the learner's, such as ``settings.selection.name = "age"``, but none that changes
-the traffic, and none together with ``equal_schedule``. The conditions may name the learners instead of the arms:
-``learner = "fedavg"`` in each of ``[[conditions]]``, or a list in the grid. An arm then needs a name.
-
-Tables of a size are merged into those of the file; other values of a size replace those of the file.
+``vnetsim.study.levels.StudyTables`` lists the keys. A size's tables are merged into those of the file.
 """
 
 from __future__ import annotations
@@ -27,11 +21,9 @@ from vnetsim.study.expansion import Expansion
 from vnetsim.study.levels import StudyTables, error_context, seeds_of
 from vnetsim.study.plan import Plan
 
-MOST_CELLS = 500
-"""Largest number of cells without ``--yes``."""
+MOST_CELLS = 500  # without ``--yes``
 
-OWN = {field.name for field in dataclasses.fields(StudyTables)} - {"title", "scenario", "notes"}
-"""Keys by which a study file is recognised."""
+OWN = {field.name for field in dataclasses.fields(StudyTables)} - {"title", "scenario", "notes"}  # only of studies
 
 
 def plan_of(
@@ -48,31 +40,19 @@ def plan_of(
     trust: bool = False,
     timing_only: bool = False,
 ) -> tuple[Plan, str]:
-    """Return the plan, and a name for the folder of the comparison (without its parent).
+    """Return the plan, and a name for the folder of the comparison (without its parent); see ``vnetsim.compare``.
 
-    Args:
-        scenario: a study file, or a scenario as for ``vnetsim run``.
-        options: settings of all cells.
-        learners: ``a,b,c`` for a scenario; None for a study file, or with ``timing_only`` for the scenario's learner.
-        seeds: ``FIRST:END`` or ``a,b,c``; None for those of the study.
-        size: a size of the study file; None for its first one.
-        equal_schedule: arm or learner whose payload and work all arms get.
-        sharp_control: run each arm a second time without blurred images; False leaves it to the study.
-        scale: scale of the learners; see ``vnetsim.run``.
-        yes: allow more than ``MOST_CELLS`` cells.
-        trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
-        timing_only: play the rounds without training; one learner is then enough.
-
-    Raises:
-        InputError: the file or an option is wrong.
+    None: ``learners`` (``a,b,c``) of the study, or with ``timing_only`` of the scenario; ``seeds`` of the study; its
+    first ``size``; ``equal_schedule`` of the study. ``sharp_control=False`` leaves that to the study too. Without
+    ``yes``, more than ``MOST_CELLS`` cells are refused. InputError: the file or an argument is wrong.
     """
     path = Path(scenario)
     if is_study(scenario):
         if learners is not None:
             raise InputError(f"--learners: {path} is a study, whose [[arms]] say what is compared.")
-        values, chosen, common = _of_size(path, size)
-        where, folder = f"{path} (size {chosen})" if chosen else str(path), path.parent
-        name = path_name(path.stem, chosen)
+        values, found_size, common = _read_size(path, size)
+        where, folder = f"{path} (size {found_size})" if found_size else str(path), path.parent
+        name = path_name(path.stem, found_size)
     else:
         if learners is None and not timing_only:
             hint = "or add [[arms]] to make it a study" if path.suffix == ".toml" else "or name a study file"
@@ -105,8 +85,8 @@ def is_study(scenario: str) -> bool:
     return path.suffix == ".toml" and not OWN.isdisjoint(read_toml(path))
 
 
-def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[str, Any] | None]:
-    """Return a study's tables at a size (None: the first), its name or "", and the tables of all sizes or None."""
+def _read_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[str, Any] | None]:
+    """Return tables at a size (None: the first), its name, common tables; "" and None for a study without sizes."""
     values = read_toml(path)
     with error_context(str(path)):
         sizes = structure(values, StudyTables, "").sizes
@@ -116,15 +96,15 @@ def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[st
             structure(changes, StudyTables, "", ("sizes", name))
             if "sizes" in changes:
                 raise InputError(f"sizes.{name}.sizes: a size has no sizes.")
-    chosen = size or next(iter(sizes), "")
+    name = size or next(iter(sizes), "")
     common = {key: value for key, value in values.items() if key != "sizes"}
-    return merged(common, sizes.get(chosen, {})), chosen, common if sizes else None
+    return merge(common, sizes.get(name, {})), name, common if sizes else None
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a new table merged from two, also in nested tables; ``above`` overrides ``below``."""
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a new table with the values of both; where both have one, tables are merged and others are ``above``'s."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
-        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result

@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from errno import ENOSPC
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,11 @@ from vnetsim.storage.folder import PARTS_LOCK, is_own
 from vnetsim.storage.records import COMPARISON, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob, CellResult, is_disk_full, is_finished
-from vnetsim.study.parts import Changing, Part, change_in_turn, in_part, share_directory
+from vnetsim.study.parts import OpenToChange, Part, change_in_turn, in_part, share_directory
 from vnetsim.study.plan import Cell, Plan
-from vnetsim.study.traffic import NotesOnce, record_all, with_one_rsu
+from vnetsim.study.traffic import NotesOnce, give_one_rsu, record_all
 from vnetsim.study.workers import MOST_SHOWN, StudyProgress, choose_workers, run_here, run_in_processes
-from vnetsim.study.workers_ray import cluster_of, run_on_ray
+from vnetsim.study.workers_ray import Cluster, cluster_of, run_on_ray
 
 Engine = Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]
 """Runs cells and yields their results; closing the generator stops them."""
@@ -67,38 +67,22 @@ def compare(
 ) -> Mapping[str, str]:
     """Run each cell of a comparison that has not finished; return the errors of cells that failed now, by folder name.
 
-    Args:
-        plan: the cells and their traffic.
-        folder: a new or empty folder, or that of an earlier call with the same traffic.
-        command: the command line, to be written to ``comparison.json`` and shown in messages.
-        progress: shows stages, notes and progress.
-        workers: see ``vnetsim.compare``.
-        engine: see ``vnetsim.compare``.
-        address: see ``vnetsim.compare``.
-        deadline_s: ``time.monotonic()`` from which on no cell begins and running ones stop at the end of a round.
-        part: (K, N), K from 1: run only this part of the cells, while other processes run others; None to run all,
-            alone.
-        check: called with the folder and its recorded traffic before any cell runs; may raise InputError.
-
-    Raises:
-        InputError: the folder contains something else, is in use, or contains other traffic or altered files; the
-            engine is not available; or an arm's learner cannot train on the schedule that all arms share.
-        RunError: the simulator failed while traffic was recorded, or the disk is full.
-        UnfinishedError: the deadline was reached, or another process is running a cell; the message says how to
-            continue.
-        KeyboardInterrupt: the message says how to continue.
+    For ``workers``, ``engine`` and ``address`` see ``vnetsim.compare``. From ``deadline_s`` of ``time.monotonic()`` on
+    no cell begins, and running ones stop at the end of a round. ``part``: run only these cells, while other processes
+    run others; None to run all, alone. ``check`` is called with folder and recorded traffic before any cell runs.
+    InputError: the folder is in use, has other contents or altered files, or a setting cannot be met. RunError: traffic
+    could not be recorded, or the disk is full. UnfinishedError: the deadline, or another process is running a cell.
     """
     require(engine == "local" or deadline_s == math.inf, "--time-limit: not with --engine ray.")
     require(engine == "local" or part is None, "--part: not with --engine ray, which shares out the cells itself.")
     cluster = cluster_of(workers, engine, address)
-    chosen = _engine_of(workers) if cluster is None else partial(run_on_ray, cluster=cluster)
     _refuse_unlike_exchanges(plan)
     run = RunDirectory(folder)
     existed = folder.exists()
     alone = part is None
-    changing: Changing = (lambda: nullcontext(run)) if alone else partial(change_in_turn, folder)
+    open_to_change: OpenToChange = (lambda: nullcontext(run)) if alone else partial(change_in_turn, folder)
     with lock_directory(run, fresh=False) if alone else share_directory(run):
-        begun = _begun(changing)
+        begun = _has_begun(open_to_change)
         if alone:
             run.remove_leftovers()
         try:
@@ -106,15 +90,15 @@ def compare(
             if not begun and cluster is None:
                 _refuse_common_fault(plan)
             once = NotesOnce(progress)
-            with changing() as now:
-                placed = with_one_rsu(plan.traffics, now, once)
+            with open_to_change() as now:
+                experiments = give_one_rsu(plan.traffics, now, once)
             more: dict[str, Any] = {"command": command, "deadline_s": deadline_s}
-            traffics = record_all(placed, changing, alone=alone, progress=once, **more)
+            traffics = record_all(experiments, open_to_change, alone=alone, progress=once, **more)
             _refuse_idle(plan, folder, traffics)
             if check is not None:
                 check(folder, traffics)
-            more |= {"changing": changing, "progress": progress, "part": part}
-            return _Study(run=run, plan=plan, traffics=traffics, **more).play(chosen)
+            more |= {"open_to_change": open_to_change, "progress": progress, "part": part}
+            return _Study(run=run, plan=plan, traffics=traffics, **more).play(workers, cluster)
         except InputError:
             if alone and not existed and not (folder / "cells").exists():
                 run.clear()
@@ -123,24 +107,17 @@ def compare(
             if not is_disk_full(error):
                 raise
             what = f"{folder}: no space is left on the disk, so the comparison was stopped."
-            raise RunError(_go_on(what, command)) from error
+            raise RunError(_add_command(what, command)) from error
         except UnfinishedError as error:
-            raise UnfinishedError(_go_on(str(error), command)) from error
+            raise UnfinishedError(_add_command(str(error), command)) from error
         except KeyboardInterrupt as interrupt:
             place = str(interrupt) or "while the traffic was recorded"
-            raise KeyboardInterrupt(_go_on(f"interrupted {place}.", command)) from None
+            raise KeyboardInterrupt(_add_command(f"interrupted {place}.", command)) from None
 
 
-def _engine_of(workers: int | None) -> Engine | None:
-    """Return the engine for so many workers on this machine; None for None, which ``_choose_engine`` decides."""
-    if workers is None:
-        return None
-    return run_here if workers == 1 else partial(run_in_processes, workers=workers)
-
-
-def _begun(changing: Changing) -> bool:
-    """Return whether the folder has a comparison, of an earlier call or another part; refuse other contents."""
-    with changing() as run:
+def _has_begun(open_to_change: OpenToChange) -> bool:
+    """Return whether the folder has a comparison, of an earlier call or another part; InputError: other contents."""
+    with open_to_change() as run:
         begun = run.holds(COMPARISON)
         require(
             begun or all(is_own(path.name) for path in run.path.iterdir()),
@@ -150,21 +127,18 @@ def _begun(changing: Changing) -> bool:
 
 
 def _refuse_unlike_exchanges(plan: Plan) -> None:
-    """Make each arm's learner once, which raises InputError if it cannot train on ``schedule.learner``'s schedule."""
+    """Raise InputError if an arm's learner cannot train on the schedule of ``schedule.learner``; makes each once."""
     # only a learner that was made knows whether and how its vehicles exchange
-    seen: list[object] = []
-    for cell in plan.cells:
-        experiment = cell.experiment
-        key = cell.arm, experiment.learning, experiment.exchange
-        if not experiment.schedule.learner or key in seen:
-            continue
-        seen.append(key)
+    first: dict[str, Cell] = {}
+    for cell in (cell for cell in plan.cells if cell.experiment.schedule.learner):
+        first.setdefault(repr((cell.arm, cell.experiment.learning, cell.experiment.exchange)), cell)
+    for cell in first.values():
         with suppress(RunError):  # a learner at fault fails its own cells alone
-            _make(cell)
+            _make_learner(cell)
 
 
 def _refuse_common_fault(plan: Plan) -> None:
-    """Raise the InputError of the first cell if no cell's learner can be made, for example because data are missing."""
+    """Raise the first cell's InputError if no learner can be made, for example because data are missing."""
     # stops at the first learner that can be made: faults of others appear when their cells run
     first: InputError | None = None
     for cell in {(cell.arm, cell.condition): cell for cell in plan.cells}.values():
@@ -172,11 +146,11 @@ def _refuse_common_fault(plan: Plan) -> None:
         if cell.experiment.data.partition == "district" or is_driven(cell.experiment):
             return
         try:
-            learner = _make(cell)
+            learner = _make_learner(cell)
             with errors_of_plugins((LEARNERS, learner)):
                 facts = learner.describe().facts
             if not plan.timing_only and NOT_READ in facts:
-                _make(cell, pictures=True)  # raises the error that names the missing data
+                _make_learner(cell, pictures=True)  # raises the error that names the missing data
         except InputError as error:
             first = first or error
         except RunError:
@@ -187,14 +161,14 @@ def _refuse_common_fault(plan: Plan) -> None:
         raise first
 
 
-def _make(cell: Cell, *, pictures: bool = False) -> Learner:
-    """Return the learner of a cell; without ``pictures`` its images are not loaded, which saves seconds."""
+def _make_learner(cell: Cell, *, pictures: bool = False) -> Learner:
+    """Return a new learner for a cell; without ``pictures`` its images are not loaded, which saves seconds."""
     assembly = assemble(cell.experiment)
     return assembly.make_learner(assembly.context("cpu", pictures=pictures))[0]
 
 
 def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) -> None:
-    """Refuse settings without effect in all cells that give them; ``folder`` has the recorded traffic, for its RSUs."""
+    """Raise InputError for a setting without effect in all cells that set it; ``traffics`` tell the number of RSUs."""
     first = {(cell.arm, cell.condition): cell for cell in reversed(plan.cells)}.values()
     made = [(cell, assemble(cell.experiment)) for cell in first]
     exchanges = None
@@ -212,17 +186,17 @@ def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) ->
     refuse_idle(idle_everywhere(cases))
 
 
-def _go_on(what: str, command: Sequence[str]) -> str:
-    """Return a message: ``what``, and the command that continues the comparison."""
-    return f"{what} What is finished is kept. Go on with the same command: {shlex.join(command)}"
+def _add_command(message: str, command: Sequence[str]) -> str:
+    """Return a message with the command that continues the comparison."""
+    return f"{message} What is finished is kept. Go on with the same command: {shlex.join(command)}"
 
 
 @dataclass(kw_only=True)
 class _Study:
-    """The cells of one comparison."""
+    """The cells of one comparison; ``cells`` has all by folder name, ``mine`` the names of those in ``part``."""
 
     run: RunDirectory
-    changing: Changing
+    open_to_change: OpenToChange
     plan: Plan
     traffics: Sequence[RecordedEntry]
     command: Sequence[str]
@@ -230,20 +204,20 @@ class _Study:
     deadline_s: float
     part: Part | None
     failed: dict[str, str] = field(default_factory=dict)
-    _digests: dict[Path, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._hash = cache(sha256_of)
         timed = self.plan.timing_only
         sha256 = [traffic.sha256 for traffic in self.traffics]
         self.cells = {cell.folder(sha256[cell.traffic], timing_only=timed): cell for cell in self.plan.cells}
         mine = in_part(self.plan.cells, self.part or (1, 1))
         self.mine = {name for name, is_mine in zip(self.cells, mine, strict=True) if is_mine}
 
-    def play(self, engine: Engine | None) -> Mapping[str, str]:
-        """Run the cells that are not finished; return errors of failed ones by cell name. Raises like ``compare``."""
+    def play(self, workers: int | None, cluster: Cluster | None) -> Mapping[str, str]:
+        """Run the missing cells of this part; return errors of failed ones by cell name. Raises like ``compare``."""
         for name in self.cells:
             self.run.path_of(f"cells/{name}/manifest.json")  # refuses links before any cell runs
-        self._write()
+        self._write_record()
         cells = enumerate(self.cells.items(), start=1)
         jobs = [self._make_job(number, name, cell) for number, (name, cell) in cells if name in self.mine]
         missing = {job.name: job for job in jobs if self._is_missing(job)}
@@ -253,7 +227,7 @@ class _Study:
             words = ", ".join(f"({job.words})" for job in list(missing.values())[:MOST_SHOWN])
             more = ", ..." if len(missing) > MOST_SHOWN else ""
             self.progress.note(f"{len(missing)} of {len(jobs)} cells are missing and run now: {words}{more}.")
-        engine = engine or self._choose_engine(list(missing.values()))
+        engine = self._choose_engine(list(missing.values()), workers, cluster)
         unfinished: list[str] = []
         display = StudyProgress(self.progress, total=len(jobs), done=len(jobs) - len(missing))
         try:
@@ -267,31 +241,31 @@ class _Study:
                         self._fail(missing[outcome.name], outcome.error)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(display.place) from None
-        with self.changing() as run:
+        with self.open_to_change() as run:
             run.settle()
         if unfinished:
             done = len(jobs) - len(unfinished) - len(self.failed)
             raise UnfinishedError(f"{unfinished[0]} after {done} of {len(jobs)} cells.")
         return self.failed
 
-    def _choose_engine(self, jobs: Sequence[CellJob]) -> Engine:
-        """Return the engine if the user gave no ``workers``; if it has several, show a note and record their number."""
-        workers = 1 if self.plan.timing_only else choose_workers(jobs)
-        if workers == 1:
-            return run_here
-        self.progress.note(f"{workers} cells run at a time on the GPU; --workers N runs N.")
-        with self.changing() as run:
-            run.write_json(COMPARISON, {**run.comparison(), "chosen_workers": workers})
-        return partial(run_in_processes, workers=workers)
+    def _choose_engine(self, jobs: Sequence[CellJob], workers: int | None, cluster: Cluster | None) -> Engine:
+        """Return what runs the jobs; for ``workers=None`` choose their number, and if several, show and record it."""
+        if cluster is not None:
+            return partial(run_on_ray, cluster=cluster)
+        if workers is None and not self.plan.timing_only and (workers := choose_workers(jobs)) > 1:
+            self.progress.note(f"{workers} cells run at a time on the GPU; --workers N runs N.")
+            with self.open_to_change() as run:
+                run.write_json(COMPARISON, {**run.comparison(), "chosen_workers": workers})
+        return run_here if workers in {None, 1} else partial(run_in_processes, workers=workers)
 
     def _fail(self, job: CellJob, reason: str) -> None:
-        """Record a cell as failed, show the reason, and write ``comparison.json``."""
+        """Record a cell as failed in ``failed`` and ``comparison.json``, and show the reason."""
         self.failed[job.name] = reason
         self.progress.note(f"{job.where} failed: {reason}")
-        self._write()
+        self._write_record()
 
     def _is_missing(self, job: CellJob) -> bool:
-        """Return whether a cell must be run; if it or its data were altered, record it as failed, and return False."""
+        """Return whether a cell must be run; False also if its files or data changed: it is then recorded as failed."""
         try:
             finished = is_finished(job.folder)
             if finished:
@@ -304,19 +278,15 @@ class _Study:
         return not finished
 
     def _refuse_changed_data(self, job: CellJob) -> None:
-        """Raise InputError if a data file of a finished cell, such as ``radio.file``, changed; it may be missing."""
+        """Raise InputError if a data file of a finished cell, such as ``radio.file``, exists and has changed."""
         # files in the comparison's own folder are checked elsewhere
         for name, digest in RunDirectory(job.folder).manifest()["inputs"].items():
             path = Path(os.path.normpath(job.folder / name))
-            if path.is_relative_to(job.root) or not path.is_file():
-                continue
-            if path not in self._digests:
-                self._digests[path] = sha256_of(path)
-            if self._digests[path] != digest:
+            if not path.is_relative_to(job.root) and path.is_file() and self._hash(path) != digest:
                 raise InputError(f"{path}: changed since the cell ran; delete {job.folder} to run it again.")
 
     def _make_job(self, number: int, name: str, cell: Cell) -> CellJob:
-        """Copy a cell's plug-in files into the folder, and return its job; ``number``, from 1, is for messages."""
+        """Copy a cell's plug-in files into the folder, and return its job; ``number``, from 1, is shown in messages."""
         names = {key: self._copy_plugin(name) for key, name in cell.experiment.plugins().items() if name}
         experiment = cell.experiment.with_values(names)
         return CellJob(
@@ -331,26 +301,26 @@ class _Study:
         )
 
     def _copy_plugin(self, plugin: str) -> str:
-        """Copy a plug-in's file, if it has one, into the folder; return the plug-in with its path from there."""
+        """Copy a plug-in's file, if it has one, into the folder; return the plug-in's name with the copy's path."""
         file = code_file(plugin)
         if file is None:
             return plugin
         digest = sha256_of(file)
         name = f"learners/{digest[:12]}/{file.name}"
         copy = self.run.path / name
-        with self.changing() as run:
+        with self.open_to_change() as run:
             if not copy.is_file() or sha256_of(copy) != digest:
                 run.put({name: file.read_bytes()})
         return f"{name}:{short_name(plugin)}"
 
-    def _before(self, known: Mapping[str, Any]) -> list[int]:
-        """Return earlier calls' ``last_evaluations``, from the record ``known``, that differ from this call's."""
-        declared = list(known.get("last_evaluations_before", ()))
-        if "cells" in known:
-            declared.append(known.get("last_evaluations", 1))
-        return [number for number in dict.fromkeys(declared) if number != self.plan.last_evaluations]
+    def _other_evaluations(self, record: Mapping[str, Any]) -> list[int]:
+        """Return the values of ``last_evaluations`` that earlier calls wrote to the record, without this call's."""
+        written = list(record.get("last_evaluations_before", ()))
+        if "cells" in record:
+            written.append(record.get("last_evaluations", 1))
+        return [number for number in dict.fromkeys(written) if number != self.plan.last_evaluations]
 
-    def _write(self) -> None:
+    def _write_record(self) -> None:
         """Write ``comparison.json``, with the failures of this part so far and those that other parts wrote."""
         cells = [
             {
@@ -363,15 +333,12 @@ class _Study:
             }
             for name, cell in self.cells.items()
         ]
-        entries = {
-            **dataclasses.asdict(dataclasses.replace(self.plan, traffics=(), cells=())),
-            "command": list(self.command),
-            "cells": cells,
-        }
-        del entries["traffics"]
-        with self.changing() as run:
+        plan = dataclasses.asdict(dataclasses.replace(self.plan, traffics=(), cells=()))
+        del plan["traffics"]
+        entries = {**plan, "command": list(self.command), "cells": cells}
+        with self.open_to_change() as run:
             known = run.comparison()
-            entries["last_evaluations_before"] = self._before(known)
+            entries["last_evaluations_before"] = self._other_evaluations(known)
             failed = {name: why for name, why in known.get("failed", {}).items() if name not in self.mine} | self.failed
             entries["failed"] = {name: why for name, why in failed.items() if name in self.cells}
             run.write_json(COMPARISON, {**known, **entries})

@@ -29,26 +29,23 @@ from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import open_lock
 from vnetsim.scenario.kinds import is_sumo, names_source, with_absolute_path
 from vnetsim.scenario.settings_file import to_plain
+from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import COMPARISON, FORMAT, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import TIME_LIMIT
-from vnetsim.study.parts import Changing
+from vnetsim.study.parts import OpenToChange
 from vnetsim.traffic import open_traffic
 
-_FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
-"""A folder of recorded traffic in the text of a note."""
-DECIDING = ("traffic", "source")
-"""Tables of an experiment that decide what is recorded; the camera does not, as each run computes blur from speeds."""
-WAIT_S = 1.0
-"""Wall time (s) after which a part looks again for traffic that another one records."""
+_FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")  # a folder of recorded traffic in the text of a note
+WAIT_S = 1.0  # wall time after which a part looks again for traffic that another one records
 
 
-def with_one_rsu(
+def give_one_rsu(
     traffics: Sequence[Experiment], run: RunDirectory, progress: ProgressDisplay
 ) -> tuple[Experiment, ...]:
-    """Return ``traffics`` in order; SUMO scenarios without any RSU get the one chosen for the first, as a note says.
+    """Return ``traffics`` in order; all SUMO scenarios without any RSU get the junction chosen for the first of them.
 
-    Writes the choice to ``comparison.json`` in ``run``. InputError if the net of another scenario lacks that junction.
+    Shows a note, and writes the choice to ``comparison.json``. InputError if the net of another lacks the junction.
     """
     record = _read_record(run)
     chosen = record.get("chosen_rsu") or {}
@@ -63,7 +60,7 @@ def with_one_rsu(
             chosen = {"id": found.id, "x_m": found.x_m, "y_m": found.y_m, "note": note, "scenarios": []}
             progress.note(f"{note} All traffic of this comparison has it.")
         elif found.id != chosen["id"] or (found.x_m, found.y_m) != (chosen["x_m"], chosen["y_m"]):
-            _refuse_elsewhere(traffic, chosen)
+            _refuse_other_net(traffic, chosen)
         chosen = {**chosen, "scenarios": [*chosen["scenarios"], scenario]}
         run.write_json(COMPARISON, {**record, "chosen_rsu": chosen})
     return tuple(
@@ -80,15 +77,15 @@ def _may_choose(traffic: Experiment) -> bool:
 
 
 def _choose_rsu(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | None, str]:
-    """Open a scenario; return the RSU that is chosen for it, and the note about it; None and "" if it has RSUs."""
+    """Open a SUMO scenario; return the RSU chosen for it and the note about it, or None and "" if it has RSUs."""
     progress.stage("opening the traffic")
     with closing(open_traffic(traffic, repeat=False, progress=progress)) as opened:
         note = next((note for note in opened.info.notes if note.startswith(NO_RSU)), "")
         return (opened.rsus[0], note) if opened.info.chosen_rsu else (None, "")
 
 
-def _refuse_elsewhere(traffic: Experiment, chosen: Mapping[str, Any]) -> None:
-    """Open a scenario; raise InputError unless it has the chosen junction at the same position."""
+def _refuse_other_net(traffic: Experiment, chosen: Mapping[str, Any]) -> None:
+    """Open a scenario; raise InputError unless its net has the junction ``chosen`` at the same position."""
     named = traffic.with_values({"traffic.rsu": (chosen["id"],)})
     with suppress(InputError), closing(open_traffic(named, repeat=False)) as opened:
         if (opened.rsus[0].x_m, opened.rsus[0].y_m) == (chosen["x_m"], chosen["y_m"]):
@@ -101,7 +98,7 @@ def _refuse_elsewhere(traffic: Experiment, chosen: Mapping[str, Any]) -> None:
 
 
 def _read_record(run: RunDirectory) -> dict[str, Any]:
-    """Return the comparison's record, or the entries of a new one; raise InputError if another version made it."""
+    """Return ``comparison.json``, or the entries of a new one; InputError if another version of vnetsim wrote it."""
     if not run.holds(COMPARISON):
         return {"vnetsim": __version__, "format": FORMAT, "traffic": []}
     record = run.comparison()
@@ -112,25 +109,26 @@ def _read_record(run: RunDirectory) -> dict[str, Any]:
 
 def record_all(
     traffics: Sequence[Experiment],
-    changing: Changing,
+    open_to_change: OpenToChange,
     *,
     alone: bool,
     command: Sequence[str],
     progress: ProgressDisplay,
     deadline_s: float,
 ) -> list[RecordedEntry]:
-    """Record what the folder lacks (other parts may record some); return an entry for each of ``traffics``, in order.
+    """Record the traffic that the folder lacks; return an entry for each of ``traffics``, in their order.
 
-    InputError: something is of another version or altered. UnfinishedError: the deadline passed; what is done is kept.
+    Waits for recordings that other parts have begun, unless ``alone``. InputError: the folder is of another version, or
+    a recording or its input was altered. UnfinishedError: ``deadline_s`` of ``time.monotonic()`` has passed.
     """
-    with changing() as run:
+    with open_to_change() as run:
         before = {known["folder"] for known in _read_record(run)["traffic"]}
     entries: dict[int, RecordedEntry] = {}
     while True:
         for number, traffic in enumerate(traffics):
             if number in entries:
                 continue
-            entry = _record(traffic, changing, alone=alone, command=command, progress=progress)
+            entry = _find_or_record(traffic, open_to_change, alone=alone, command=command, progress=progress)
             if entry is not None:
                 entries[number] = entry
             if time.monotonic() >= deadline_s and (entry is None or entry.folder not in before):
@@ -141,19 +139,19 @@ def record_all(
         time.sleep(WAIT_S)
 
 
-def _record(
-    traffic: Experiment, changing: Changing, *, alone: bool, command: Sequence[str], progress: ProgressDisplay
+def _find_or_record(
+    traffic: Experiment, open_to_change: OpenToChange, *, alone: bool, command: Sequence[str], progress: ProgressDisplay
 ) -> RecordedEntry | None:
-    """Return the entry of traffic, recorded now if missing; None if another part records it (not if ``alone``)."""
+    """Return the entry of ``traffic``, recorded now if missing; None if another part is recording it."""
     settings = deciding_settings(traffic)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
     name = f"traffic/{digest[:12]}"
     with ExitStack() as lock:
-        with changing() as run:
+        with open_to_change() as run:
             folder = run.path_of(f"{name}/manifest.json").parent
             record = _read_record(run)
             entries = [RecordedEntry(**one) for one in record["traffic"]]
-            known = next((one for one in entries if one.folder == name or _is_of(one, settings, run)), None)
+            known = next((one for one in entries if one.folder == name or _has_settings(one, settings, run)), None)
             if known is None:
                 if not run.holds(COMPARISON):  # the folder is a comparison's before it has anything else
                     run.write_json(COMPARISON, record)
@@ -165,32 +163,44 @@ def _record(
         if known is not None:
             check_recording(run.path / known.folder, known, settings["scenario"])
             return known
-        if folder.exists():  # an earlier call was interrupted
-            run.remove(name)
         try:
-            traffic = traffic.with_values({"traffic.equipped": 1.0})  # each cell has a share of its own
-            record_mobility(traffic, folder, command=command, progress=progress, go_on=shlex.join(command))
+            new = record_traffic(traffic, run, name, settings, command=command, progress=progress)
         except KeyboardInterrupt:
             raise KeyboardInterrupt from None  # compare adds how to continue
-        new = RecordedEntry(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
-        with changing() as run:
+        with open_to_change() as run:
             record = _read_record(run)
             run.write_json(COMPARISON, {**record, "traffic": [*record["traffic"], dataclasses.asdict(new)]})
     return new
 
 
-def _is_of(known: RecordedEntry, settings: Mapping[str, Any], run: RunDirectory) -> bool:
-    """Return whether a recording has these settings, but its scenario, with equal files, was in another folder."""
+def record_traffic(
+    traffic: Experiment,
+    run: Folder,
+    name: str,
+    settings: dict[str, Any],
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+) -> RecordedEntry:
+    """Record all vehicles into subfolder ``name`` of ``run``, replacing an interrupted recording; return its entry."""
+    run.remove(name)
+    everybody = traffic.with_values({"traffic.equipped": 1.0})  # each cell draws its own share of them
+    folder = record_mobility(everybody, run.path / name, command=command, progress=progress, go_on=shlex.join(command))
+    return RecordedEntry(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
+
+
+def _has_settings(known: RecordedEntry, settings: Mapping[str, Any], run: RunDirectory) -> bool:
+    """Return whether a recording has these settings; its scenario may have been moved, with unchanged files."""
     now, before = json.loads(json.dumps(settings, default=str)), str(known.settings["scenario"])
     scenario = now["scenario"]
     if {**known.settings, "scenario": scenario} != now or Path(before).name != Path(scenario).name:
         return False
-    inputs = _inputs(run.path / known.folder, before, scenario)
+    inputs = _read_inputs(run.path / known.folder, before, scenario)
     return scenario in inputs and not changed_inputs(inputs, run.path)
 
 
-def _inputs(folder: Path, before: str, scenario: str) -> dict[str, str]:
-    """Return the inputs of recorded traffic with SHA-256, at paths as if ``before`` had moved to ``scenario``."""
+def _read_inputs(folder: Path, before: str, scenario: str) -> dict[str, str]:
+    """Return the SHA-256 of each input file of a recording by path, after a move from ``before`` to ``scenario``."""
     inputs = RunDirectory(folder).manifest()["inputs"]
     if before == scenario:
         return dict(inputs)
@@ -199,29 +209,26 @@ def _inputs(folder: Path, before: str, scenario: str) -> dict[str, str]:
 
 
 def check_recording(folder: Path, known: RecordedEntry, scenario: str = "") -> None:
-    """Raise InputError if recorded traffic or an input was altered; ``scenario`` is where it is now if it was moved."""
+    """Raise InputError if a recording or an input of it changed or is missing; ``scenario``: path after a move."""
     windows = folder / "windows.parquet"
     if not windows.is_file() or sha256_of(windows) != known.sha256:
         raise InputError(f"{windows}: changed or gone since it was recorded; start in a new folder.")
     before = str(known.settings["scenario"])
-    for path in changed_inputs(_inputs(folder, before, scenario or before), folder):
+    for path in changed_inputs(_read_inputs(folder, before, scenario or before), folder):
         raise InputError(f"{path}: changed or gone since the traffic was recorded; start in a new folder.")
 
 
 def deciding_settings(traffic: Experiment) -> dict[str, Any]:
-    """Return the settings that decide what traffic is recorded, as plain values, to find an equal recording again."""
+    """Return the settings that decide what is recorded, as TOML values by table; equal ones mean equal traffic."""
     plain = to_plain(traffic)
-    located = with_absolute_path(traffic.scenario)
-    chosen = {key: plain[key] for key in ("seed", *DECIDING) if key != "source"}
-    if names_source(traffic.scenario) and "source" in plain:
-        chosen["source"] = plain["source"]
+    source = {"source": plain["source"]} if names_source(traffic.scenario) and "source" in plain else {}
     # with or without a window, and whoever is equipped, the traffic is the same
-    chosen["traffic"] = {key: value for key, value in chosen["traffic"].items() if key not in {"gui", "equipped"}}
-    return {"scenario": located, **chosen}
+    own = {key: value for key, value in plain["traffic"].items() if key not in {"gui", "equipped"}}
+    return {"scenario": with_absolute_path(traffic.scenario), "seed": plain["seed"], "traffic": own, **source}
 
 
 class NotesOnce:
-    """A display that shows a note only once; notes that differ only in a folder of traffic count as equal."""
+    """A display that shows each note once; notes that differ only in the folder of recorded traffic count as equal."""
 
     def __init__(self, progress: ProgressDisplay) -> None:
         self.stage = progress.stage
@@ -231,7 +238,6 @@ class NotesOnce:
 
     def note(self, text: str) -> None:
         """Show a note unless it was shown before."""
-        what = _FOLDER.sub("", text)
-        if what not in self._said:
-            self._said.add(what)
+        if (said := _FOLDER.sub("", text)) not in self._said:
+            self._said.add(said)
             self._progress.note(text)

@@ -29,8 +29,7 @@ from vnetsim.process import prepare_process
 from vnetsim.progress import ProgressDisplay
 from vnetsim.study.cells import CellJob, CellResult, play
 
-MOST_SHOWN = 8
-"""Largest number of running cells that are shown, one line each."""
+MOST_SHOWN = 8  # running cells, one line each
 REPORT_EVERY_S = 0.2
 MOST_SHARING, SHARE_BYTES = 8, 8 * 2**30
 """Most cells that choose_workers lets share a GPU, as many as were measured, and the free memory it wants for each:
@@ -38,8 +37,8 @@ a round of FLSimCo at its paper's size takes 5.4 GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class News:
-    """Progress of a cell: its stage, the share of its rounds that are done, and simulated time (s)."""
+class CellState:
+    """Progress of a cell: its stage, the share of its rounds that are done, in [0, 1], and simulated time (s)."""
 
     stage: str = "starting"
     share: float = 0.0
@@ -47,79 +46,76 @@ class News:
 
 
 class StudyProgress:
-    """One display of all cells (``done`` of ``total`` have finished), in whichever process they run.
-
-    The bar counts cells, and a running cell by the share of its rounds, so that the time left is the comparison's.
-    """
+    """One display of all cells, ``done`` of ``total`` finished; a running cell counts by the share of its rounds."""
 
     def __init__(self, progress: ProgressDisplay, *, total: int, done: int) -> None:
         self._progress = progress
         self._total = total
         self._done = done
-        self._running: dict[str, tuple[CellJob, News]] = {}
+        self._running: dict[str, tuple[CellJob, CellState]] = {}
         self._simulated_s = 0.0  # of cells that ended
 
     @property
     def place(self) -> str:
-        """How far the comparison is, for a message: the running cell if it is the only one, else how many are done."""
+        """How far the comparison is, in words: the running cell if it is the only one, else how many are done."""
         jobs = [job for job, _ in self._running.values()]
         return f"in {jobs[0].where}" if len(jobs) == 1 else f"after {self._done} of {self._total} cells"
 
-    def show(self, job: CellJob, news: News = News()) -> None:
-        """Show progress of a running cell; the first call for a cell adds it."""
-        self._running[job.name] = job, news
+    def show(self, job: CellJob, state: CellState = CellState()) -> None:
+        """Show progress of a running cell; the first call for a cell adds it to the running ones."""
+        self._running[job.name] = job, state
         self._refresh()
 
     def end(self, job: CellJob) -> None:
-        """Count a cell that finished or failed as done; its simulated time stays in the sum that is shown."""
-        _, news = self._running.pop(job.name, (job, News()))
-        self._simulated_s += news.time_s
+        """Count a cell as done, finished or not; its simulated time stays in the sum that is shown."""
+        _, state = self._running.pop(job.name, (job, CellState()))
+        self._simulated_s += state.time_s
         self._done += 1
         self._refresh()
 
     def _refresh(self) -> None:
-        """Show the number of finished cells, and the stages of the first ``MOST_SHOWN`` running ones."""
+        """Show how many cells are done, the stages of the first ``MOST_SHOWN`` running ones, and the simulated time."""
         running = list(self._running.values())
         lines = [f"{self._done} of {self._total} cells"]
-        lines += [f"  {job.words}: {news.stage}" for job, news in running[:MOST_SHOWN]]
+        lines += [f"  {job.words}: {state.stage}" for job, state in running[:MOST_SHOWN]]
         if len(running) > MOST_SHOWN:
             lines.append(f"  and {len(running) - MOST_SHOWN} more")
         self._progress.stage("\n".join(lines))
-        time_s = self._simulated_s + sum(news.time_s for _, news in running)
-        done = self._done + sum(news.share for _, news in running)
+        time_s = self._simulated_s + sum(state.time_s for _, state in running)
+        done = self._done + sum(state.share for _, state in running)
         self._progress.advance(time_s=time_s, done=done, total=self._total)
 
 
 class CellProgress:
-    """The display of one cell; it passes news to ``send``, which may lead to another process."""
+    """The display of one cell; it gives each state to ``send``, which may pass it to another process."""
 
-    def __init__(self, send: Callable[[News], object]) -> None:
+    def __init__(self, send: Callable[[CellState], object]) -> None:
         self._send = send
-        self._news = News()
+        self._state = CellState()
         self._due_s = 0.0
 
     def stage(self, text: str) -> None:
-        """Send the cell's stage."""
-        self._news = replace(self._news, stage=text)
-        self._send(self._news)
+        """Send the cell's stage at once."""
+        self._state = replace(self._state, stage=text)
+        self._send(self._state)
 
     def note(self, text: str) -> None:
-        """Ignore notes: those of the traffic were shown once, and the comparison reports how each cell ended."""
+        """Do nothing: notes of the traffic were shown once, and the comparison reports how each cell ended."""
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        """Send simulated time (s) and rounds, at most every ``REPORT_EVERY_S`` seconds; no rounds without ``total``."""
+        """Send simulated time (s) and rounds, if 0.2 s have passed since it last did; no rounds without ``total``."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return
         self._due_s = now_s + REPORT_EVERY_S
-        self._news = replace(self._news, time_s=time_s)
+        self._state = replace(self._state, time_s=time_s)
         if total:
-            self._news = replace(self._news, stage=f"round {done:.0f} of {total:.0f}", share=min(done / total, 1.0))
-        self._send(self._news)
+            self._state = replace(self._state, stage=f"round {done:.0f} of {total:.0f}", share=min(done / total, 1.0))
+        self._send(self._state)
 
 
 def choose_workers(jobs: Sequence[CellJob]) -> int:
-    """Return how many cells to run at once: 1 unless all train on GPUs, then as free memory and CPU cores allow."""
+    """Return how many cells to run at once: 1 unless all train on GPUs, then as their free memory and cores allow."""
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
     try:
@@ -137,7 +133,7 @@ def choose_workers(jobs: Sequence[CellJob]) -> int:
 
 
 def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellResult, None, None]:
-    """Run cells one after the other in this process, shown on ``display``; yield each result as its cell ends."""
+    """Run cells one after the other in this process; show their progress, and yield each result as its cell ends."""
     for job in jobs:
         display.show(job)
         outcome = play(job, CellProgress(partial(display.show, job)))
@@ -148,26 +144,26 @@ def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellR
 def run_in_processes(
     jobs: Sequence[CellJob], display: StudyProgress, *, workers: int
 ) -> Generator[CellResult, None, None]:
-    """Run cells in ``workers`` processes; yield their results as they end. If a process dies, only its cell fails.
+    """Run cells in ``workers`` processes; yield results as cells end. If a process dies, only its cell fails.
 
-    When this generator ends, for any reason, all its processes are gone.
+    When this generator ends or is closed, all its processes are gone.
     """
     waiting = deque(jobs)
     pool: list[_Worker] = []
     try:
-        pool.extend(_Worker(environment) for environment in _environments(jobs, min(workers, len(jobs))))
+        pool.extend(_Worker(environment) for environment in _make_environments(jobs, min(workers, len(jobs))))
         while True:
             for worker in pool:
                 if waiting and worker.job is None:
                     display.show(waiting[0])
-                    worker.give(waiting.popleft())
+                    worker.send(waiting.popleft())
             busy = {worker.connection: worker for worker in pool if worker.job is not None}
             if not busy:
                 return
             for connection in wait(list(busy)):
                 worker = busy[connection]  # type: ignore[index]  # wait returns elements of its argument
-                job, message = worker.hear()
-                if isinstance(message, News):
+                job, message = worker.receive()
+                if isinstance(message, CellState):
                     display.show(job, message)
                 else:
                     display.end(job)
@@ -178,7 +174,7 @@ def run_in_processes(
 
 
 class _Worker:
-    """The parent's view of a process that runs cells; a process that dies is replaced by a new one."""
+    """A process that runs cells, as its parent uses it; ``job`` is the running cell, None if it is idle."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:  # the variables that differ from the parent's
         self._environment = environment
@@ -186,7 +182,7 @@ class _Worker:
         self._start()
 
     def _start(self) -> None:
-        """Start a process, and make the connection to it."""
+        """Start a process, and set ``connection`` to it."""
         self.connection, theirs = multiprocessing.Pipe()
         number = theirs.fileno()
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter
@@ -197,18 +193,18 @@ class _Worker:
         )
         theirs.close()
 
-    def give(self, job: CellJob) -> None:
-        """Send a cell to the idle process; if the process is dead, ``hear`` returns the failure."""
+    def send(self, job: CellJob) -> None:
+        """Send a cell to the idle process; if the process is dead, ``receive`` returns the failure."""
         self.job = job
-        with suppress(OSError):  # the process is dead; hear will notice
+        with suppress(OSError):
             self.connection.send(job)
 
-    def hear(self) -> tuple[CellJob, CellResult | News]:
-        """Wait for a message of the running cell; return both. If the process died: start another, return a failure."""
+    def receive(self) -> tuple[CellJob, CellResult | CellState]:
+        """Wait for a message; return the running cell and it: a failure if the process died, which is replaced."""
         job = self.job
         assert job is not None
         try:
-            message: CellResult | News = self.connection.recv()
+            message: CellResult | CellState = self.connection.recv()
         except (EOFError, OSError):
             message = CellResult(name=job.name, error=f"{self._wait_for_exit()} What it had saved is kept.")
             self._start()
@@ -217,7 +213,7 @@ class _Worker:
         return job, message
 
     def _wait_for_exit(self) -> str:
-        """Close the connection, wait until the process has ended, and return why it ended, as a sentence."""
+        """Close the connection, wait until the process has ended, and return a sentence on why it ended."""
         self.connection.close()
         code = self._process.wait()
         if code >= 0:
@@ -231,8 +227,8 @@ class _Worker:
         self._process.wait()
 
 
-def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]:
-    """Return for each worker the variables to set: its cores, and, if all cells may use any GPU, one GPU in turn."""
+def _make_environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]:
+    """Return the variables to set for each worker: its cores and, if all cells may use any GPU, one GPU in turn."""
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
     share = {CORES: str(max(1, torch.get_num_threads() // max(1, workers)))}
@@ -244,7 +240,7 @@ def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]
 
 
 def work(number: int) -> None:
-    """Run cells from the connection with this file descriptor until the parent is gone; main function of a worker."""
+    """Run cells from the connection at file descriptor ``number`` until the parent is gone: a worker's main."""
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # terminals and batch systems send them to all
         signal.signal(ending, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(number,), daemon=True).start()
@@ -256,7 +252,7 @@ def work(number: int) -> None:
 
 
 def _end_with_parent(number: int) -> None:
-    """Wait until the parent is gone, even by ``kill -9``; then end this process at once."""
+    """Wait until the other end of descriptor ``number`` is closed, as by the parent's death; then end this process."""
     parent = select.poll()
     parent.register(number, 0)  # only the end of the connection wakes poll
     parent.poll()

@@ -23,18 +23,16 @@ from vnetsim.storage.records import COMPARISON
 from vnetsim.study.cells import CellJob, CellResult, play
 from vnetsim.study.workers import CellProgress, StudyProgress
 
-Cluster = Mapping[str, Any]
-"""Arguments of ``ray.init``."""
-
+Cluster = Mapping[str, Any]  # arguments of ``ray.init``
 PATIENCE_S, JOIN_S, SHOW_EVERY_S = 5.0, 60.0, 1.0
 """Time limits (s) for a machine to answer and for joining a cluster; how often progress is shown (s)."""
 
 
 def cluster_of(workers: int | None, engine: str, address: str | None) -> Cluster | None:
-    """Return the cluster that the options describe, None without Ray; InputError for wrong options or no Ray cluster.
+    """Return the cluster that the options describe, None unless ``engine`` is ``ray``; InputError for wrong options.
 
-    ``address`` is HOST:PORT of a cluster's head or ``auto``, and ``workers`` then 1 or None. Without an address, a new
-    cluster has ``workers`` CPUs, by default 1.
+    ``address`` is HOST:PORT of a cluster's head or ``auto``, and ``workers`` then 1 or None; InputError if none
+    answers. Without an address, a new cluster has ``workers`` CPUs, by default 1.
     """
     if engine == "ray":
         _import_ray()
@@ -55,7 +53,7 @@ def cluster_of(workers: int | None, engine: str, address: str | None) -> Cluster
 
 
 def _import_ray() -> Any:
-    """Set the environment variables that Ray reads, import Ray and return it; refuse if it is not installed."""
+    """Return the module ``ray``, after setting variables that it reads; InputError if it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning on tasks without GPUs
     # by default Ray gives workers such a low priority that other work on the machine starves them
@@ -71,7 +69,7 @@ def _import_ray() -> Any:
 
 
 def _refuse_unreachable(address: str) -> None:
-    """Refuse an address without a Ray cluster; Ray itself would try forever."""
+    """Raise InputError for a malformed address, or one without a Ray cluster; Ray itself would try forever."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in address:
         raise InputError(f"--address {address}: write HOST:PORT of the cluster's head (ray start --head), or auto.")
@@ -93,7 +91,7 @@ def _refuse_unreachable(address: str) -> None:
 
 @contextmanager
 def connect(cluster: Cluster) -> Iterator[None]:
-    """Connect to a cluster, or start one, for the block, and end what was started; InputError if none answers."""
+    """Connect to a cluster, or start one, for the block; shut down what was started. InputError if none answers."""
     ray = _import_ray()
     try:
         with _silence_stderr():
@@ -109,7 +107,7 @@ def connect(cluster: Cluster) -> Iterator[None]:
 
 @contextmanager
 def _silence_stderr() -> Iterator[None]:
-    """Discard all that this process writes to standard error meanwhile, such as messages of Ray's libraries."""
+    """Discard what this process, also in C libraries, writes to standard error during the block."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
@@ -123,7 +121,7 @@ def _silence_stderr() -> Iterator[None]:
 def run_on_ray(
     jobs: Sequence[CellJob], display: StudyProgress, *, cluster: Cluster
 ) -> Generator[CellResult, None, None]:
-    """Run cells on a cluster; yield results as they end. A cell fails if Ray loses its task over ``RETRIES`` times."""
+    """Run cells on a cluster; yield results as cells end. A cell fails if Ray loses its task over ``RETRIES`` times."""
     import ray  # noqa: PLC0415
     from ray.util.queue import Queue  # noqa: PLC0415
 
@@ -131,7 +129,7 @@ def run_on_ray(
         return
     with connect(cluster):
         gpus = 1 if ray.cluster_resources().get("GPU") and all(job.may_use_gpu for job in jobs) else 0
-        task = ray.remote(_cell).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False)
+        task = ray.remote(_run_cell).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False)
         news = Queue(actor_options={"num_cpus": 0})  # with a CPU it would wait until a cell ends
         running = {task.remote(job, __version__, news): job for job in jobs}
         try:
@@ -140,9 +138,9 @@ def run_on_ray(
                 _show(news, {job.name: job for job in running.values()}, display)
                 for reference in ready:
                     job = running.pop(reference)
-                    outcome = _outcome(job, reference)
+                    result = _result_of(job, reference)
                     display.end(job)
-                    yield outcome
+                    yield result
         finally:
             for reference in running:
                 ray.cancel(reference)
@@ -151,7 +149,7 @@ def run_on_ray(
 
 
 def _show(news: Any, running: Mapping[str, CellJob], display: StudyProgress) -> None:
-    """Take all messages from the queue ``news``, and show the newest of each running cell."""
+    """Take all messages from the queue ``news``, and show the newest of each cell in ``running`` (by name)."""
     import ray  # noqa: PLC0415
 
     with suppress(ray.exceptions.RayError):  # its machine may be gone; the cells go on
@@ -160,19 +158,18 @@ def _show(news: Any, running: Mapping[str, CellJob], display: StudyProgress) -> 
                 display.show(running[name], latest)
 
 
-def _outcome(job: CellJob, reference: Any) -> CellResult:
+def _result_of(job: CellJob, reference: Any) -> CellResult:
     """Return the result of a task that has ended; a failure if Ray lost the task."""
     import ray  # noqa: PLC0415
 
     try:
-        outcome: CellResult = ray.get(reference)
+        return ray.get(reference)  # type: ignore[no-any-return]
     except ray.exceptions.RayError as error:
         return CellResult(name=job.name, error=f"its task on the Ray cluster was lost: {one_line(error)[:300]}")
-    return outcome
 
 
-def _cell(job: CellJob, made_by: str, news: Any) -> CellResult:
-    """Run a cell on a machine of the cluster; fail if that has another vnetsim or does not see the folder."""
+def _run_cell(job: CellJob, made_by: str, news: Any) -> CellResult:
+    """Run a cell on a machine of the cluster; a failure if its vnetsim is not ``made_by`` or it lacks the folder."""
     if made_by != __version__:
         where = f"{socket.gethostname()} has vnetsim {__version__}, the comparison is made by {made_by}"
         return CellResult(name=job.name, error=f"{where}; install the same version on all machines.")
