@@ -17,7 +17,7 @@ from typing import Any
 from vnetsim import __version__
 from vnetsim.api.calls import Show, display_of
 from vnetsim.api.results import Run, TableText
-from vnetsim.api.settings import SettingTree, as_option, folder_of, overrides_of, path_of, text_of
+from vnetsim.api.settings import SettingTree, folder_of, join_values, overrides_of, path_of, text_of
 from vnetsim.api.studies import Study
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
@@ -45,8 +45,7 @@ from vnetsim.study.bench import (
 from vnetsim.study.levels import seeds_of
 from vnetsim.study.runner import compare as run_comparison
 
-HOME = Path("bench")
-"""Default folder of cells and rows, relative to the working directory."""
+HOME = Path("bench")  # default folder of cells and rows, in the working directory
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def bench(
     from analysis.comparison.bench import overview  # noqa: PLC0415
 
     name = f"rows/{row_file(row)}"
-    Folder(home).write_output(name, _content(row))
+    Folder(home).write_output(name, _encode_row(row))
     table = overview([row], found)
     head, *measures = zip(table.head, *table.rows, strict=True)
     return BenchRow(home / name, (table.title, head, measures, table.note))
@@ -146,7 +145,7 @@ def bench_table(*rows: str | os.PathLike[str]) -> str:
 
 
 def _refuse_other_baseline(track: Track, rows: Sequence[BenchRecord]) -> None:
-    """Refuse a row of a task if its baseline differs from that of the shipped rows by more than rounding."""
+    """Raise InputError if the baseline of a row, all of one task, differs from the shipped rows' beyond rounding."""
     task = rows[0].task
     shipped, tolerance = shipped_seeds(track, task), track.tasks[task].tolerance
     for row in rows if shipped else ():
@@ -188,7 +187,7 @@ def bench_check(
     theirs, track = read_row(Path(path_of(row, "row")))
     _refuse_other_baseline(track, [theirs])
     arm = arm_of_row(theirs, track, code or {})
-    numbers = seeds_of(as_option(seeds, str, "seeds", "range(3)"), "seeds")
+    numbers = seeds_of(join_values(seeds, str, "seeds", "range(3)"), "seeds")
     if beyond := [one for one in numbers if one >= len(track.windows)]:
         raise InputError(f"seeds: {beyond[0]} is none of the track's, which are 0 to {len(track.windows) - 1}.")
     with tempfile.TemporaryDirectory(prefix="vnetsim-bench-") as place:
@@ -266,7 +265,7 @@ def _run_cells(
     workers: int,
     command: Sequence[str] | None,
 ) -> Mapping[tuple[str, str, int], Run]:
-    """Run the missing cells of baseline and arm below ``home``, and return all; RunError if any failed."""
+    """Run the missing cells of baseline and arm; return all by arm, condition and seed. RunError if any failed."""
     track = arm.track
     display.stage("loading")
     plan = arm.plan(seeds, [] if device is None else [(("device",), device)], timing_only=timing_only)
@@ -285,7 +284,7 @@ def _run_cells(
 
 
 def _run_row(arm: BenchArm, seeds: Sequence[int], home: Path, progress: Show, **how: Any) -> BenchRecord:
-    """Run the missing cells and return the row; arguments and errors are those of ``_run_cells``."""
+    """Run the missing cells, and return the row with their results; ``how`` and errors are those of ``_run_cells``."""
     with display_of(progress) as display:
         cells = _run_cells(arm, seeds, home, display, **how)
     claim("analysis")
@@ -303,8 +302,8 @@ def _run_row(arm: BenchArm, seeds: Sequence[int], home: Path, progress: Show, **
     return dataclasses.replace(arm.row, seeds=rows, vnetsim=__version__, **environment(), made=made)
 
 
-def _content(row: BenchRecord) -> bytes:
-    """Return a row as the content of its file: JSON, one line per seed."""
+def _encode_row(row: BenchRecord) -> bytes:
+    """Return the content of a row's file: JSON, one line per seed."""
     plain: dict[str, Any] = dataclasses.asdict(row)
     seeds = ",\n  ".join(json.dumps(one) for one in plain.pop("seeds"))
     head = ",\n ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in plain.items())

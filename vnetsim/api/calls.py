@@ -13,13 +13,12 @@ from vnetsim.api.settings import (
     Rsus,
     Scenario,
     SettingTree,
-    as_option,
     call_of,
-    chosen_by_name,
     deadline_of,
+    drop_objects,
     experiment_of,
     folder_of,
-    given_classes,
+    join_values,
     learner_name,
     overrides_of,
     path_of,
@@ -31,7 +30,7 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import ALL_ROUNDS
 from vnetsim.experiment import Experiment as Settings
 from vnetsim.learning.kinds import LEARNERS
-from vnetsim.plugins import short_name
+from vnetsim.plugins import is_given, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import with_given
@@ -135,7 +134,7 @@ def run(
         display.stage("loading")
         ends = {"time_s": time_s, "rounds": rounds}
         named = overrides_of(settings, rsu=rsu, learner=learner, **ends, device=device, seed=seed, **keys)
-        given = chosen_by_name(named, keys)
+        given = drop_objects(named, keys)
         if timing_only:
             named = [(("rounds",), ALL_ROUNDS), (("traffic", "repeat"), False), *named]
         command = command or call_of("run", scenario, out, named)
@@ -143,11 +142,11 @@ def run(
         assembly = with_given(assembly, None if isinstance(scenario, Settings) else path_of(scenario), given)
         name = f"{short_name(assembly.experiment.learner)}{'-timing' * timing_only}"
         folder = folder_of(out) or choose_folder(assembly.experiment, name)
+        common: dict[str, Any] = {"command": command, "progress": display, "on_round": on_round}
         if time_limit_s is None:
-            start_run(assembly, folder, command=command, progress=display, on_round=on_round, timing_only=timing_only)
+            start_run(assembly, folder, timing_only=timing_only, **common)
         else:
-            more: dict[str, Any] = {"on_round": on_round, "deadline_s": deadline_s}
-            start_or_resume(assembly, folder, command=command, progress=display, **more)
+            start_or_resume(assembly, folder, deadline_s=deadline_s, **common)
         return Run(folder)
 
 
@@ -269,8 +268,8 @@ def compare(
         plan, name = plan_of(
             path_of(scenario),
             named,
-            learners=as_option(learners, learner_name, "learners", "['flsimco', 'fedavg']"),
-            seeds=as_option(seeds, str, "seeds", "range(8)"),
+            learners=join_values(learners, learner_name, "learners", "['flsimco', 'fedavg']"),
+            seeds=join_values(seeds, str, "seeds", "range(8)"),
             size=None if size is None else text_of(size, "size"),
             sharp_control=sharp_control,
             scale=text_of(scale, "scale"),
@@ -279,15 +278,14 @@ def compare(
             trust=trust,
             timing_only=timing_only,
         )
-        of_process = next(given_classes(cell.experiment for cell in plan.cells), None)
-        if of_process and workers is None:
-            workers = 1
-        if of_process and (workers != 1 or engine != "local"):
-            key, given = of_process
-            raise InputError(
-                f"{key}: {short_name(given)} is a class of this process, which its workers do not have; put it in a "
-                "file and name it as path/to/file.py:CLASS, or leave workers at 1."
-            )
+        plugins = [item for cell in plan.cells for item in cell.experiment.plugins().items()]
+        for key, given in ((key, name) for key, name in plugins if is_given(name)):
+            workers = 1 if workers is None else workers
+            if workers != 1 or engine != "local":
+                raise InputError(
+                    f"{key}: {short_name(given)} is a class of this process, which its workers do not have; put it in "
+                    "a file and name it as path/to/file.py:CLASS, or leave workers at 1."
+                )
         folder = folder_of(out) or Path("runs") / name
         faults = run_comparison(
             plan,
@@ -300,15 +298,14 @@ def compare(
             deadline_s=deadline_s,
             part=None if part is None else part_of(text_of(part, "part")),
         )
+    study = Study(folder)
     if faults:
-        first = next(iter(faults.values()))
-        failed = f"{len(faults)} of {len(plan.cells)} cells failed"
-        error = CellsFailedError(
-            f"{failed}, the first by: {first} The same call runs them again; {folder} has the others."
-        )
-        error.study = Study(folder)
+        failed, first = f"{len(faults)} of {len(plan.cells)} cells failed", next(iter(faults.values()))
+        message = f"{failed}, the first by: {first} The same call runs them again; {folder} has the others."
+        error = CellsFailedError(message)
+        error.study = study
         raise error
-    return Study(folder)
+    return study
 
 
 def resume(
@@ -381,7 +378,7 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
 
 @contextmanager
 def display_of(progress: Show) -> Iterator[ProgressDisplay]:
-    """Yield the caller's display, or one for notebook or terminal; InputError for neither a bool nor a display."""
+    """Yield the display for a caller's ``progress``, a new one unless it is a display; InputError for other types."""
     if progress is None or isinstance(progress, bool):
         with progress_display(progress) as display:
             yield display

@@ -62,9 +62,7 @@ class TrainedModel(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """Return the input of the last linear layer, (N, features), as kNN compares it; images as for ``forward``."""
-        network: Any = self.network
-        found: Tensor = network.features(self._normalise(images))
-        return found
+        return self.network.features(self._normalise(images))  # type: ignore[no-any-return,operator]
 
     def _normalise(self, images: Tensor) -> Tensor:
         """Return (images in [0, 1] - ``mean``) / ``std``; uint8 images are divided by 255 first."""
@@ -104,7 +102,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
 
 
 def _build_network(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module:
-    """Build the network that the record names, on ``encoder`` (class or name) if not None; InputError if that fails."""
+    """Build the network of a record, with ``encoder`` (class or name) in place of its own; InputError if it fails."""
     claim("learners")
     architecture = importlib.import_module("learners.encoders").architecture
     if isinstance(encoder, str):
@@ -118,8 +116,7 @@ def _build_network(record: ModelRecord, encoder: object, run: RunDirectory) -> n
         if encoder is None:
             built: nn.Module = architecture(record)
         else:
-            given = run.settings().get("encoder", {})
-            trunk: Any = structure(given, encoder, "", ("encoder",))
+            trunk: Any = structure(run.settings().get("encoder", {}), encoder, "", ("encoder",))
             with plugin_errors("encoder", str(getattr(encoder, "name", encoder)), "in build"):
                 built = architecture(record, trunk)
     except (RuntimeError, OverflowError) as error:  # a size that torch does not take

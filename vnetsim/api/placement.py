@@ -86,8 +86,9 @@ def place(
         folder = folder_of(out) or Path("runs") / path_name(stem, "place")
         command = command or [f"vnetsim.place({experiment.scenario!r}, budget={budget})"]
         candidates = text_of(candidates, "candidates")
-        arguments: dict[str, Any] = {"budget": budget, "candidates": candidates, "by": by}
-        found = choose(experiment, folder, **arguments, command=command, progress=display)
+        found = choose(
+            experiment, folder, budget=budget, candidates=candidates, by=by, command=command, progress=display
+        )
     claim("analysis")
     from analysis.report.places import PAGE, places_page  # noqa: PLC0415 - matplotlib only for figures
 

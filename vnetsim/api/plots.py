@@ -42,8 +42,8 @@ class Plots:
         """Draw streets, RSUs with their ranges (m), and the mean speed of vehicles in coverage by place (km/h)."""
         return self._draw("map", ax, (6.4, 5.4))
 
-    def _draw(self, what: str, ax: Axes | None, size_in: tuple[float, float]) -> Axes:
-        """Draw a figure on ``ax``, or on axes of a new figure, which is closed if there is nothing to draw."""
+    def _draw(self, figure_name: str, ax: Axes | None, size_in: tuple[float, float]) -> Axes:
+        """Draw accuracy, dwell or map on ``ax``, None for a new figure, and return it; InputError: nothing to draw."""
         claim("analysis")
         import matplotlib.pyplot as plt  # noqa: PLC0415 - matplotlib only for figures
         from matplotlib.axes import Axes as MatplotlibAxes  # noqa: PLC0415
@@ -57,14 +57,14 @@ class Plots:
         if not (ax is None or isinstance(ax, MatplotlibAxes)):
             raise InputError(f"ax: expected matplotlib axes, such as plt.gca(), got {type(ax).__name__}.")
         run = load(self.path)
-        if what == "dwell" and run.windows.is_empty():
+        if figure_name == "dwell" and run.windows.is_empty():
             raise InputError(f"{self.path}: no vehicle was in coverage; there is no dwell time to draw.")
         draws: dict[str, Callable[..., object]] = {"accuracy": draw_accuracy, "dwell": draw_dwell, "map": draw_map}
         with styled():
             figure = None
             if ax is None:
                 figure, ax = plt.subplots(figsize=size_in, layout="constrained", facecolor="white")
-            if draws[what](ax, run) is False:
+            if draws[figure_name](ax, run) is False:
                 if figure is not None:
                     plt.close(figure)
                 known = ", ".join(dict.fromkeys(run.metrics["name"])) or "none"

@@ -18,15 +18,14 @@ from vnetsim.own_packages import claim
 from vnetsim.runs.tables import schedule
 from vnetsim.storage.records import ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.tables import TABLES, Column, frame
+from vnetsim.storage.tables import TABLES, frame
 
 if TYPE_CHECKING:
     from torch import nn
 
     from vnetsim.api.model import TrainedModel
 
-PAGE_PX = 800
-
+PAGE_PX = 800  # height
 
 TableText = tuple[str, Sequence[str], Sequence[Sequence[str]], str]
 """A table as text: title, column heads, rows, and a note below the table, which may be empty."""
@@ -65,23 +64,18 @@ class Folder:
     def _repr_html_(self) -> str:
         """Return the results as HTML, which a notebook shows."""
         page = self.summary()
-        parts = [f"<b>{_escaped(self._title)}</b> <code>{_escaped(self.path)}</code>"]
+        parts = [f"<b>{html.escape(self._title)}</b> <code>{html.escape(str(self.path))}</code>"]
         for title, head, rows, note in [("", (), page.headline, ""), *page.tables]:
-            parts.append(f"<p><b>{_escaped(title)}</b></p>" if title else "")
+            parts.append(f"<p><b>{html.escape(title)}</b></p>" if title else "")
             lines = [_row(row, "td") for row in rows]
             parts.append(f"<table>{_row(head, 'th') if head else ''}{''.join(lines)}</table>" if rows else "")
-            parts.append(f"<p>{_escaped(note)}</p>" if note else "")
-        return "".join([*parts, *(f"<p>{_escaped(line)}</p>" for line in (*page.warnings, *page.notes))])
+            parts.append(f"<p>{html.escape(note)}</p>" if note else "")
+        return "".join([*parts, *(f"<p>{html.escape(line)}</p>" for line in (*page.warnings, *page.notes))])
 
     @property
     def _title(self) -> str:
-        """What the folder has, in a few words."""
+        """What the folder has, in a few words, as heading in a notebook."""
         raise NotImplementedError
-
-    @property
-    def _files(self) -> RunDirectory:
-        """The folder's files, to read them."""
-        return RunDirectory(self.path)
 
     def summary(self) -> Page:
         """Return the page's headline without writing the page; ``report`` would write ``path``."""
@@ -111,17 +105,17 @@ class Traffic(Folder):
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
         """The manifest: versions, seed, SUMO's command, hashes of the inputs, status."""
-        return self._files.manifest()
+        return RunDirectory(self.path).manifest()
 
     @cached_property
     def _record(self) -> ManifestRecord:
         """The manifest with checked types; read once."""
-        return self._files.manifest_record()
+        return RunDirectory(self.path).manifest_record()
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """All settings of the experiment as nested tables, in SI units."""
-        return self._files.settings()
+        return RunDirectory(self.path).settings()
 
     @property
     def status(self) -> str:
@@ -136,7 +130,7 @@ class Traffic(Folder):
     @property
     def units(self) -> Mapping[str, Mapping[str, str]]:
         """Unit of every column by table; empty for columns without a unit."""
-        units = {name: units_of(columns) for name, columns in TABLES.items()}
+        units = {name: {column.name: column.unit for column in columns} for name, columns in TABLES.items()}
         return {**units, "windows": {**units["windows"], "dwell_s": "s"}}
 
     @cached_property
@@ -158,10 +152,9 @@ class Traffic(Folder):
         return Plots(self.path)
 
     def _table(self, name: str) -> pl.DataFrame:
-        """Return a table; an empty one if the run has not written it."""
-        if self._files.has(name):
-            return self._files.read(name)
-        return frame(TABLES[name])
+        """Return a table of the folder; an empty one if the run has not written it."""
+        files = RunDirectory(self.path)
+        return files.read(name) if files.has(name) else frame(TABLES[name])
 
     def summary(self) -> Page:
         """Return the page's headline and notes without writing the page; ``report`` would write ``path``."""
@@ -296,23 +289,14 @@ class Run(Traffic):
         from vnetsim.api.model import load_model  # noqa: PLC0415 - brings torch
 
         if rsu is None:
-            return load_model(self._files, network)
+            return load_model(RunDirectory(self.path), network)
         files = model_files([one["id"] for one in self.manifest["rsus"]])
         if rsu not in files:
             raise InputError(f"{self.path}: has no RSU '{rsu}'; there are {', '.join(files)}.")
-        return load_model(self._files, network, files[rsu])
-
-
-def _escaped(text: object) -> str:
-    return html.escape(str(text))
+        return load_model(RunDirectory(self.path), network, files[rsu])
 
 
 def _row(cells: Sequence[str], tag: str) -> str:
-    """Return a row of a table as HTML; texts are to the left, whatever a notebook's style says."""
-    texts = (f'<{tag} style="text-align:left">{_escaped(cell)}</{tag}>' for cell in cells)
+    """Return a row of a table as HTML with cells ``td`` or ``th``; text is aligned left against a notebook's style."""
+    texts = (f'<{tag} style="text-align:left">{html.escape(str(cell))}</{tag}>' for cell in cells)
     return f"<tr>{''.join(texts)}</tr>"
-
-
-def units_of(columns: tuple[Column, ...]) -> dict[str, str]:
-    """Return the unit of each column by its name; empty for a column without a unit."""
-    return {column.name: column.unit for column in columns}

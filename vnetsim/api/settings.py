@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.codecs import CODECS
 from vnetsim.learning.conduct import CONDUCTS
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
-from vnetsim.plugins import is_given
 from vnetsim.radio import RADIO_MODELS
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import with_given
@@ -39,8 +38,7 @@ KINDS = (LEARNERS, SELECTIONS, PACES, AGGREGATIONS, RADIO_MODELS, DATA_SETS, ENC
 _KEYS = ", ".join(kind.key for kind in KINDS)
 _TOP = {field.name for field in dataclasses.fields(Settings)}
 _DEFAULT = Settings(scenario="gaussian")
-_OF_LEARNERS = ("lr", "batch", "steps", "momentum", "encoder", "clip_norm", "weight_decay")
-"""Settings that most learners have."""
+_OF_LEARNERS = ("lr", "batch", "steps", "momentum", "encoder", "clip_norm", "weight_decay")  # of most learners
 _OTHER_WORDS = {
     "batch_size": ("learning__batch",),
     "data_download": ("data__download",),
@@ -56,21 +54,19 @@ SettingTree = Mapping[str, Any]
 """Settings by dotted key, ``{"round.quorum": 10}``, or as tables, ``{"round": {"quorum": 10}}``."""
 
 
-def path_of(scenario: object, what: str = "scenario") -> str:
-    """Return a scenario or another path as text; InputError, which names ``what``, if it is neither text nor a path."""
-    if isinstance(scenario, str | os.PathLike):
-        text = os.fspath(scenario)
-        if isinstance(text, str):
-            return text_of(text, what)
-    raise InputError(f"{what}: expected a path or a name, got {scenario!r}.")
+def path_of(value: object, argument: str = "scenario") -> str:
+    """Return a path or a scenario's name as text; InputError, naming ``argument``, if it is neither text nor a path."""
+    if isinstance(value, str | os.PathLike) and isinstance(text := os.fspath(value), str):
+        return text_of(text, argument)
+    raise InputError(f"{argument}: expected a path or a name, got {value!r}.")
 
 
-def text_of(value: object, what: str) -> str:
-    """Return a text that can be a name, without NUL and lone surrogates; InputError, naming ``what``, for others."""
+def text_of(value: object, argument: str) -> str:
+    """Return ``value`` if it is text without NUL and lone surrogates; InputError, naming ``argument``, for others."""
     if not isinstance(value, str):
-        raise InputError(f"{what}: expected a text, got {value!r}.")
+        raise InputError(f"{argument}: expected a text, got {value!r}.")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise InputError(f"{what}: {value!r} has characters that no name can have.")
+        raise InputError(f"{argument}: {value!r} has characters that no name can have.")
     return value
 
 
@@ -79,46 +75,46 @@ def folder_of(out: object) -> Path | None:
     return None if out is None else Path(path_of(out, "out"))
 
 
-def as_option(values: Any, word: Callable[[Any], str], what: str, example: str) -> str | None:
-    """Return one value or several as an option of the command line has them, ``word`` of each; text and None stay.
+def join_values(values: Any, convert: Callable[[Any], str], argument: str, example: str) -> str | None:
+    """Return one value or several, each converted, joined by commas; None and a text are returned unchanged.
 
-    InputError, which names the argument ``what`` and an ``example``, for what is neither one nor several.
+    InputError, naming ``argument`` and an ``example``, for other types than text, int, class and iterable.
     """
     if values is None or isinstance(values, str):
         return values
     if not isinstance(values, int | type | Iterable):
-        raise InputError(f"{what}: expected one, or several such as {example}, got {values!r}.")
-    return ",".join(map(word, values if isinstance(values, Iterable) else [values]))
+        raise InputError(f"{argument}: expected one, or several such as {example}, got {values!r}.")
+    return ",".join(map(convert, values if isinstance(values, Iterable) else [values]))
 
 
 def learner_name(learner: object) -> str:
-    """Return the name of a learner given by name or as a class; InputError for other values."""
+    """Return the name of a learner that is given by name or as a class; InputError for other types."""
     return LEARNERS.name_of(learner) if isinstance(learner, type) else text_of(learner, "learners")
 
 
 def overrides_of(settings: SettingTree | None, *, rsu: Rsus = None, **given: object) -> list[Override]:
-    """Return settings as pairs of path and value: first those of ``settings``, then keywords that are not None.
+    """Return (split key, value) of each setting: first those in ``settings``, then the keywords that are not None.
 
-    ``rsu`` is ``traffic.rsu``; a single one may be a text. A keyword joins table and key with a dot or two underscores.
-    InputError for no mapping, or a key that is not text.
+    ``rsu`` is ``traffic.rsu``; a keyword has a dot or two underscores between table and key. InputError: ``settings``
+    is no mapping, a key is not text or lacks its table, or a class is given for a setting that takes none.
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError(f"settings: expected a mapping such as {{'round.quorum': 10}}, got {settings!r}.")
     if rsu is not None:
         given["traffic.rsu"] = [rsu] if isinstance(rsu, str) else rsu
     named = {key.replace("__", "."): value for key, value in given.items() if value is not None}
-    of_tree = [_with_full_path(path, value, ".") for path, value in leaves(_plain(settings or {})).items()]
-    return of_tree + [_with_full_path(path, value, "__") for path, value in leaves(_plain(named)).items()]
+    of_tree = [_with_full_path(path, value, ".") for path, value in leaves(_to_toml(settings or {})).items()]
+    return of_tree + [_with_full_path(path, value, "__") for path, value in leaves(_to_toml(named)).items()]
 
 
-def chosen_by_name(overrides: Sequence[Override], keys: Mapping[str, object]) -> list[Override]:
-    """Return the overrides that a caller set explicitly, without tables given as objects, which set all their keys."""
+def drop_objects(overrides: Sequence[Override], keys: Mapping[str, object]) -> list[Override]:
+    """Return the overrides without those of tables that ``keys`` has as objects, where a caller sets every setting."""
     whole = {key for key, value in keys.items() if dataclasses.is_dataclass(value)}
     return [(path, value) for path, value in overrides if path[0] not in whole]
 
 
 def _with_full_path(path: tuple[str, ...], value: Any, joint: str) -> Override:
-    """Return a setting with its full path, as ``selection.name``; InputError, with ``joint`` in hints, if unknown."""
+    """Return a setting, if it names a plug-in at key and name of the plug-in; InputError, hinting with ``joint``."""
     key = ".".join(path)
     kind = next((kind for kind in KINDS if key in (kind.key, kind.table)), None)
     if kind is not None and isinstance(value, str | type):
@@ -140,12 +136,12 @@ def _with_full_path(path: tuple[str, ...], value: Any, joint: str) -> Override:
     return path, value
 
 
-def _plain(value: Any) -> Any:
-    """Return a value, or a tree of values, with TOML's types; other values stay. InputError: a key is not text."""
+def _to_toml(value: Any) -> Any:
+    """Return a value or tree of values with TOML's types where possible; InputError: a key or text is malformed."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = to_plain(value)
     if isinstance(value, Mapping):
-        return {text_of(key, "settings"): _plain(below) for key, below in value.items()}
+        return {text_of(key, "settings"): _to_toml(below) for key, below in value.items()}
     if isinstance(value, str):
         return text_of(value, "settings")
     if isinstance(value, np.generic):
@@ -153,7 +149,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Sequence):
-        return [_plain(one) for one in value]
+        return [_to_toml(one) for one in value]
     return value
 
 
@@ -196,7 +192,7 @@ class Experiment(Settings):
         made, learner = read_experiment(path_of(scenario), overrides, trust=trust)
         assembly = assemble(made, learner)  # its plug-ins check their settings
         if not keys.keys() | {"scenario"} >= _TOP:  # dataclasses.replace passes all keys, also defaults
-            with_given(assembly, path_of(scenario), chosen_by_name(overrides, keys))
+            with_given(assembly, path_of(scenario), drop_objects(overrides, keys))
         for field in dataclasses.fields(made):
             object.__setattr__(self, field.name, getattr(made, field.name))
 
@@ -211,29 +207,19 @@ def experiment_of(
 ) -> tuple[Settings, type[Learner] | None]:
     """Return the experiment for a caller's arguments, and the class of its learner.
 
-    The class is None if ``scenario`` is an experiment, to which ``overrides`` are applied, or without ``learns``, which
-    loads the learner and its defaults. InputError as for ``Experiment``, or if an experiment was given with another
-    learner or a scale.
+    Without ``learns``, neither learner nor its defaults are loaded; the class is then None, as for a ``scenario`` that
+    is an experiment. InputError as for ``Experiment``, or for an experiment with another learner or a scale.
     """
     if not isinstance(scenario, Settings):
-        text = path_of(scenario)
-        return (
-            read_experiment(text, overrides, trust=trust, scale=scale)
-            if learns
-            else (load_experiment(text, overrides), None)
-        )
+        if not learns:
+            return load_experiment(path_of(scenario), overrides), None
+        return read_experiment(path_of(scenario), overrides, trust=trust, scale=scale)
     if scale != LAPTOP:
         raise InputError(f"scale: an Experiment has all of its settings already; give its file or name with '{scale}'.")
     for path, value in overrides:
         if path == ("learner",) and value != scenario.learner:
             raise InputError(f"learner: the experiment has {scenario.learner}; make another Experiment for {value}.")
     return with_overrides(scenario, overrides), None
-
-
-def given_classes(experiments: Iterable[Settings]) -> Iterator[tuple[str, str]]:
-    """Yield setting and name of each plug-in that is a class of this process."""
-    for experiment in experiments:
-        yield from ((key, name) for key, name in experiment.plugins().items() if is_given(name))
 
 
 def deadline_of(time_limit_s: float | None) -> float:
@@ -247,7 +233,7 @@ def deadline_of(time_limit_s: float | None) -> float:
 
 
 def call_of(name: str, scenario: Scenario, out: object, named: Sequence[tuple[tuple[str, ...], Any]]) -> list[str]:
-    """Return the call as the only element of a list, for the manifest's command."""
+    """Return the text of a call of ``vnetsim.NAME`` as a list of one, as the manifest records commands."""
     what = scenario.scenario if isinstance(scenario, Settings) else str(scenario)
     settings: Mapping[str, Any] = {".".join(path): value for path, value in named}
     where = "" if out is None else f", out={str(out)!r}"

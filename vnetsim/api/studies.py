@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from vnetsim.api.results import Folder, Page, Run, units_of
+from vnetsim.api.results import Folder, Page, Run
 from vnetsim.errors import RunError
 from vnetsim.own_packages import claim
 from vnetsim.storage.records import ComparisonRecord
+from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import COMPARISON_TABLES
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ class Study(Folder):
     @cached_property
     def record(self) -> Mapping[str, Any]:
         """The record ``comparison.json``: cells, traffic, and errors of failed cells."""
-        return self._files.comparison()
+        return RunDirectory(self.path).comparison()
 
     @cached_property
     def _record(self) -> ComparisonRecord:
         """The record with checked types; read once."""
-        return self._files.comparison_record()
+        return RunDirectory(self.path).comparison_record()
 
     @property
     def failed(self) -> Mapping[str, str]:
@@ -47,7 +48,7 @@ class Study(Folder):
         """Unit of every column by table; if a table has a column ``unit``, that is the unit of the row's value."""
         tables = {name.removeprefix("comparison_"): columns for name, columns in COMPARISON_TABLES.items()}
         tables["values"] = tables.pop("comparison")
-        return {name: units_of(columns) for name, columns in tables.items()}
+        return {name: {column.name: column.unit for column in columns} for name, columns in tables.items()}
 
     @cached_property
     def _tables(self) -> Mapping[str, pl.DataFrame]:
@@ -85,12 +86,9 @@ class Study(Folder):
     @property
     def runs(self) -> Mapping[tuple[str, str, int], Run]:
         """The cells that have started, by arm, condition and seed."""
-        cells = [(cell, self.path / "cells" / cell.folder) for cell in self._record.cells]
-        return {
-            (cell.arm, cell.condition, cell.seed): Run(folder)
-            for cell, folder in cells
-            if (folder / "manifest.json").is_file()
-        }
+        below = self.path / "cells"
+        started = (cell for cell in self._record.cells if (below / cell.folder / "manifest.json").is_file())
+        return {(cell.arm, cell.condition, cell.seed): Run(below / cell.folder) for cell in started}
 
     @property
     def _title(self) -> str:
