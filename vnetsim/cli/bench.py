@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 import vnetsim
-from vnetsim.cli.options import OutputPath, settings_of, typed
+from vnetsim.cli.options import OutputPath, settings_of, typed_command
 from vnetsim.standard_streams import plain
 
 bench = App(name="bench", help="Run an arm on a frozen track beside its baseline; show and check rows; write traces.")
@@ -61,7 +61,7 @@ def run(
         device=device,
         workers=workers,
         out=out,
-        command=typed(),
+        command=typed_command(),
     )
     print_results([row.table], [], row.path, title=f"vnetsim bench {track}", kind="row")
     return 0
@@ -91,7 +91,7 @@ def check(
         set_: The same for other plug-ins of files, as selection.name=path/to/file.py:CLASS. Repeatable.
     """
     code = dict(text.partition("=")[::2] for text in set_) | ({} if learner is None else {"learner": learner})
-    for line in vnetsim.bench_check(row, seeds=seeds, code=code, workers=workers, command=typed()):
+    for line in vnetsim.bench_check(row, seeds=seeds, code=code, workers=workers, command=typed_command()):
         print(plain(line))
     return 0
 
@@ -104,5 +104,5 @@ def traces(*tracks: str, to: Path, workers: Workers = 1) -> int:
         tracks: Names of tracks; default: all four.
         to: Folder to make.
     """
-    print(plain(f"traces: {vnetsim.bench_traces(*tracks, to=to, workers=workers, command=typed())}"))
+    print(plain(f"traces: {vnetsim.bench_traces(*tracks, to=to, workers=workers, command=typed_command())}"))
     return 0

@@ -27,14 +27,14 @@ from vnetsim.cli.options import (
     TrainingOptions,
     Trust,
     settings_of,
-    typed,
+    typed_command,
 )
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
 from vnetsim.standard_streams import plain, tell
 
 if TYPE_CHECKING:
-    from vnetsim.api import Study, Traffic
+    from vnetsim.api import Study
     from vnetsim.api.results import Page
 
 app = App(
@@ -49,8 +49,7 @@ app = App(
 app.register_install_completion_command(help="Install completion of commands and options for the shell in use.")
 app["--help"].group = app["--version"].group = app["--install-completion"].group = Group("Options")
 
-DEBUG = "--debug"
-"""Option of every command: show the tracebacks of errors."""
+DEBUG = "--debug"  # option of every command: show the tracebacks of errors
 WORKERS = Group("Workers")
 NO_TRAFFIC_OPTIONS, NO_TRAINING_OPTIONS = TrafficOptions(), TrainingOptions()
 
@@ -65,8 +64,8 @@ Out = Annotated[Path | None, Parameter(group=OUTPUT, help="Run directory to make
 Seed = Annotated[int | None, Parameter(help="Seed of every random stream (default 0).")]
 
 
-def _show(page: Page, *, title: str, last: str = "") -> None:
-    """Print warnings, then tables, notes and path; without tables a headline, notes, and ``last`` or the path."""
+def _print_page(page: Page, *, title: str, last: str = "") -> None:
+    """Print warnings, tables, notes and path; for a page without tables headline, notes, and ``last`` or the path."""
     from vnetsim.cli.terminal import print_headline, print_results  # noqa: PLC0415 - keeps --help quick
 
     for line in page.warnings:
@@ -77,17 +76,12 @@ def _show(page: Page, *, title: str, last: str = "") -> None:
         print_headline(page.headline, page.notes, last or f"report: {page.path}", title=title)
 
 
-def _scenario_name(made: Traffic) -> str:
-    """Return the scenario of a run or recording without its folder."""
-    return Path(made.settings["scenario"]).name
-
-
-def _show_study(study: Study, scenario: str) -> None:
+def _report_study(study: Study, scenario: str) -> None:
     """Write the page of a comparison and print its results; do nothing if all cells failed."""
     cells = study.record["cells"]
     if len(study.failed) < len(cells):
         arms = ", ".join(dict.fromkeys(cell["arm"] for cell in cells))
-        _show(study.report(), title=study.record.get("title") or f"{arms} on {Path(scenario).name}")
+        _print_page(study.report(), title=study.record.get("title") or f"{arms} on {Path(scenario).name}")
 
 
 @app.command
@@ -123,10 +117,10 @@ def run(
         **traffic.settings(gui=gui),
         **training.arguments(),
         out=out,
-        command=typed(),
+        command=typed_command(),
     )
-    chosen = made.settings["learner"].rpartition(":")[2]
-    _show(made.report(), title=f"{chosen} on {_scenario_name(made)}")
+    name = made.settings["learner"].rpartition(":")[2]
+    _print_page(made.report(), title=f"{name} on {Path(made.settings['scenario']).name}")
     return 0
 
 
@@ -150,12 +144,9 @@ def mobility(
     if report:  # this process is idle while SUMO runs, so load the report's modules now
         threading.Thread(target=importlib.import_module, args=("analysis.report.page",), daemon=True).start()
     given = traffic.settings(gui=gui)
-    made = vnetsim.mobility(scenario, seed=seed, **given, settings=settings_of(set_), out=out, command=typed())
-    title = f"traffic of {_scenario_name(made)}"
-    if report:
-        _show(made.report(), title=title)
-    else:
-        _show(made.summary(), title=title, last=str(made.path))
+    made = vnetsim.mobility(scenario, seed=seed, **given, settings=settings_of(set_), out=out, command=typed_command())
+    page, last = (made.report(), "") if report else (made.summary(), str(made.path))
+    _print_page(page, title=f"traffic of {Path(made.settings['scenario']).name}", last=last)
     return 0
 
 
@@ -194,7 +185,7 @@ def place(
         **traffic.settings(),
         settings=settings_of(set_),
         out=out,
-        command=typed(),
+        command=typed_command(),
     )
     page, title = found.page, f"vnetsim place {Path(scenario).name}"
     print_results(page.tables, page.notes, page.path, title=title, kind="page")
@@ -259,16 +250,16 @@ def compare(
             out=out,
             yes=yes,
             part=part,
-            command=typed(),
+            command=typed_command(),
         )
     except CellsFailedError as error:
         if part is not None:
             raise
-        _show_study(error.study, scenario)
+        _report_study(error.study, scenario)
         failed, cells = len(error.study.failed), len(error.study.record["cells"])
         raise RunError(f"{failed} of {cells} cells failed; the same command runs them again.") from error
     if part is None:
-        _show_study(study, scenario)
+        _report_study(study, scenario)
     else:
         tell(f"part {part} has finished; when all have, the same command without --part writes the page.")
     return 0
@@ -300,10 +291,10 @@ def resume(
         trust=trust,
         accept_changed_plugin=accept_changed_plugin,
         time_limit_s=time_limit_s,
-        command=typed(),
+        command=typed_command(),
     )
     written = already_finished and (run_directory / "report.html").is_file()
-    _show(made.summary() if written else made.report(), title=run_directory.name)
+    _print_page(made.summary() if written else made.report(), title=run_directory.name)
     if already_finished:
         tell(f"{run_directory}: the run had already finished; nothing to do.")
     return 0
@@ -330,7 +321,7 @@ def report(*run_directories: Path, beside: Path | None = None) -> int:
         tell(f"page: {left.beside(right).path}")
         return 0
     for folder in run_directories:
-        _show(vnetsim.load(folder).report(), title=folder.name)
+        _print_page(vnetsim.load(folder).report(), title=folder.name)
     return 0
 
 
@@ -368,7 +359,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run_command(tokens: list[str]) -> int:
-    """Run a command (``DEBUG`` is taken out), and return the exit status; errors are printed, not raised."""
+    """Run a command line, without ``--debug`` in it, and return the exit status; errors are printed, not raised."""
     try:
         claim("analysis")
         status = app([token for token in tokens if token != DEBUG], exit_on_error=False, print_error=False)

@@ -17,9 +17,9 @@ _PANIC = "PanicException"
 
 
 def status_of(error: BaseException, *, debug: bool) -> int:
-    """Print one line on why a command ended, none for a closed pipe, with ``debug`` the traceback; return the status.
+    """Print why a command ended, in one line (nothing for a closed pipe; traceback with ``debug``); return the status.
 
-    Raises any BaseException again that is neither an error, an interrupt nor SystemExit.
+    Raises a BaseException again that is neither an error nor an interrupt, SystemExit or a panic of a Rust library.
     """
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # rich sets the context
         drop_output()  # a reader such as head may close the pipe
@@ -33,7 +33,7 @@ def status_of(error: BaseException, *, debug: bool) -> int:
 
 
 def _line_of(error: BaseException) -> tuple[str, int]:
-    """Return the line for an error, and the exit status; raise other BaseExceptions. OSError: drop standard output."""
+    """Return the line for an error and the exit status, or raise it; after an OSError standard output is dropped."""
     said = one_line(error)
     match error:
         case CycloptsError():

@@ -23,7 +23,7 @@ Set = Annotated[
 
 
 def kinds() -> tuple[Kind, ...]:
-    """Return every kind of plug-in."""
+    """Return all kinds of plug-ins, traffic sources last."""
     from vnetsim.api.settings import KINDS  # noqa: PLC0415 - keeps --help quick
     from vnetsim.scenario.kinds import TRAFFIC_SOURCES  # noqa: PLC0415
 
@@ -31,7 +31,7 @@ def kinds() -> tuple[Kind, ...]:
 
 
 def word(kind: Kind) -> str:
-    """Return the last part of a kind's entry-point group, such as ``"selections"``, which users type."""
+    """Return the word that users type for a kind, the last part of its entry-point group, such as ``"selections"``."""
     return kind.group.rpartition(".")[2]
 
 
@@ -105,8 +105,7 @@ def check(plugin: str, /, *, set_: Set = ()) -> int:  # noqa: D417 - the type of
     return InputError.exit_code if found.faults else 0
 
 
-Section = tuple[str, str, list[SettingText]]
-"""A table of settings: heading, description, and settings."""
+Section = tuple[str, str, list[SettingText]]  # heading, description and settings of a table
 
 
 def settings(key: str | None = None, /) -> int:
@@ -122,7 +121,7 @@ def settings(key: str | None = None, /) -> int:
     faults: list[str] = []
     table = (key or "").partition(".")[0]
     of_plugins = table in (*PLUGIN_TABLES, "learning")
-    sections = _sections_of_plugins(table, faults) if of_plugins else _sections()
+    sections = _make_plugin_sections(table, faults) if of_plugins else _make_sections()
     known = {text.key: text for _, _, texts in sections for text in texts}
     if (of_plugins and key != table) or key in known:
         only = [(head, about, [text for text in texts if text.key == key]) for head, about, texts in sections]
@@ -135,12 +134,12 @@ def settings(key: str | None = None, /) -> int:
     return _print_faults(faults)
 
 
-def _sections() -> list[Section]:
-    """Return all settings by table, of plug-ins the default one's; none of learners."""
+def _make_sections() -> list[Section]:
+    """Return all settings by table, of plug-ins only the default one's, and none of learners."""
     # plug-ins that need torch are left out, which takes seconds to import
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
-    named = {kind.table: _name_text(kind) for kind in kinds() if kind.default}
+    named = {kind.table: _describe_name(kind) for kind in kinds() if kind.default}
     outermost = [text for text in setting_texts(Experiment) if "." not in text.key and text.key not in named]
     found: list[Section] = [("", "", outermost)]
     for table, general in tables_of(Experiment).items():
@@ -152,16 +151,16 @@ def _sections() -> list[Section]:
     return found
 
 
-def _name_text(kind: Kind) -> SettingText:
-    """Return the setting that chooses a plug-in of this kind; the kind must have a default."""
+def _describe_name(kind: Kind) -> SettingText:
+    """Return the setting that names a plug-in of a kind, such as ``selection.name``; the kind must have a default."""
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
     meaning = meanings(Experiment)[kind.table]
     return SettingText(key=kind.key, meaning=meaning, values="text", default=as_toml(kind.default), within=None)
 
 
-def _sections_of_plugins(table: str, faults: list[str]) -> list[Section]:
-    """Return sections: the setting that names the plug-in, then each plug-in's; append load errors to ``faults``."""
+def _make_plugin_sections(table: str, faults: list[str]) -> list[Section]:
+    """Return the setting that names the plug-in, then each plug-in's settings; append load errors to ``faults``."""
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
     kind = next(kind for kind in kinds() if kind.table == table)
@@ -173,7 +172,7 @@ def _sections_of_plugins(table: str, faults: list[str]) -> list[Section]:
     meaning = "settings of each, beside its name" if kind.default else meanings(Experiment)[table]
     about = f"{meaning[0].upper()}{meaning[1:]}" + (f" Without settings in this table: {without}." if without else "")
     about += f"\n\nThose of one in a file: vnetsim plugins {word(kind)} path/to/file.py:CLASS"
-    found: list[Section] = [(f"[{table}]", about, [_name_text(kind)] if kind.default else [])]
+    found: list[Section] = [(f"[{table}]", about, [_describe_name(kind)] if kind.default else [])]
     for name, (plugin, own) in texts.items():
         if own:
             found.append((f"[{table}] of {name}", description(kind.settings_of(plugin)).split("\n\n")[0], own))
@@ -181,7 +180,7 @@ def _sections_of_plugins(table: str, faults: list[str]) -> list[Section]:
 
 
 def _unknown_setting(key: str, known: Collection[str]) -> InputError:
-    """Return, not raise, the error for an unknown key; it names the keys of its table, or similar ones."""
+    """Return the error for an unknown key, which names the keys of its table, or similar ones and all tables."""
     table, _, name = key.rpartition(".")
     if alike := [one for one in known if table and one.startswith(f"{table}.")]:
         return unknown_name("setting", key, alike)

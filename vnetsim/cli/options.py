@@ -13,31 +13,27 @@ from cyclopts import Group, Parameter
 TRAFFIC, LEARNING, OUTPUT = Group("Traffic"), Group("Learning"), Group("Output")
 
 
-def typed() -> list[str]:
-    """Return the command line as it was typed, for the record."""
+def typed_command() -> list[str]:
+    """Return the command line as the user typed it, for the manifest."""
     return ["vnetsim", *sys.argv[1:]]
 
 
 def settings_of(set_: Sequence[str]) -> dict[str, Any]:
-    """Return the values of ``--set`` by dotted key.
-
-    Raises:
-        InputError: a text is not ``table.key=value``.
-    """
+    """Return the values of ``--set table.key=value`` by dotted key; InputError for a text of another form."""
     from vnetsim.scenario.settings_file import parse_override  # noqa: PLC0415 - keeps --help quick
 
     return {".".join(path): value for path, value in map(parse_override, set_)}
 
 
-def _split(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
-    """Convert an option for cyclopts: split its values at commas, and return all names that are not empty."""
+def _split_names(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
+    """Return the names, with commas between them, that were given for an option; cyclopts passes type and tokens."""
     texts = (str(getattr(token, "value", token)) for token in tokens)
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
-def _columns(_: object, tokens: Sequence[object]) -> dict[str, str]:
-    """Convert ``NAME=COLUMN,...`` for cyclopts: return columns by name; ValueError without an equals sign."""
-    pairs = [text.partition("=") for text in _split(_, tokens)]
+def _split_columns(_: object, tokens: Sequence[object]) -> dict[str, str]:
+    """Return the columns by name that an option gives as ``NAME=COLUMN,...``; ValueError without an equals sign."""
+    pairs = [text.partition("=") for text in _split_names(_, tokens)]
     if not all(equals for _, equals, _ in pairs):
         raise ValueError("expected NAME=COLUMN, with commas between several, as time=Global_Time,id=Vehicle_ID.")
     return {name.strip(): column.strip() for name, _, column in pairs}
@@ -103,16 +99,17 @@ class TrafficOptions:
     begin: TrafficNumber = None
     end: TrafficNumber = None
     warmup: TrafficNumber = None
-    vehicle_types: Annotated[tuple[str, ...], Parameter(group=TRAFFIC, negative="", converter=_split)] = ()
+    vehicle_types: Annotated[tuple[str, ...], Parameter(group=TRAFFIC, negative="", converter=_split_names)] = ()
     columns: Annotated[
-        dict[str, str] | None, Parameter(group=TRAFFIC, negative="", converter=_columns, accepts_keys=False, n_tokens=1)
+        dict[str, str] | None,
+        Parameter(group=TRAFFIC, negative="", converter=_split_columns, accepts_keys=False, n_tokens=1),
     ] = None
     time_unit: TrafficText = None
     length_unit: TrafficText = None
     speed_unit: TrafficText = None
 
     def settings(self, *, gui: bool = False) -> dict[str, Any]:
-        """Return the options that were given as arguments of ``vnetsim.run``."""
+        """Return the options that were given as keyword arguments ``traffic__KEY`` of ``vnetsim.run``."""
         own = {name: value for name, value in vars(self).items() if value not in (None, (), {})}
         given = {f"traffic__{_KEYS.get(name, name)}": value for name, value in own.items()}
         return {**given, "traffic__gui": True} if gui else given
@@ -143,6 +140,6 @@ class TrainingOptions:
     time_limit_s: TimeLimit = None
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options as arguments of ``vnetsim.run``."""
+        """Return the options as keyword arguments of ``vnetsim.run``, also those that were not given."""
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "set_"}
         return {**given, "settings": settings_of(self.set_)}

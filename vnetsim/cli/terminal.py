@@ -27,12 +27,12 @@ _TEXT_WIDTH = 100
 
 
 def _text(words: str, style: str = "") -> Text:
-    """Return words as rich's text, with control characters replaced and markup not interpreted."""
+    """Return words as text for rich, with control characters replaced; markup in them is not interpreted."""
     return Text(plain(words), style)
 
 
 def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], last: str, *, title: str) -> None:
-    """Print headline numbers (label, value with unit), notes on them, and a last line."""
+    """Print a table of (label, value with unit), notes on them, and a last line."""
     console = Console()
     table = Table(title=_text(title), show_header=False, title_justify="left", title_style="bold")
     for label, value in headline:
@@ -46,7 +46,7 @@ def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], 
 def print_results(
     tables: Sequence[TableText], notes: Sequence[str], page: Path, *, title: str, kind: str = "comparison"
 ) -> None:
-    """Print the tables and notes of a comparison, and a last line with ``kind`` and the page's path."""
+    """Print tables, notes, and a last line ``kind: page``, where ``kind`` says what the page's path is."""
     console = Console()
     console.print(_text(title, style="bold"))
     for name, head, rows, note in tables:
@@ -63,7 +63,7 @@ def print_results(
 
 
 def _align(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
-    """Return rows as lines, columns aligned; a first cell that is alone or too long for ``width`` has its own line."""
+    """Return lines with aligned columns; a first cell that is alone or does not fit ``width`` has its own line."""
     others = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[1:]]
     whole = {row[0] for row in rows if not any(row[1:])}  # first cells of headings, whose other cells are empty
     room = max(width - sum(others) - 2 * len(others), 10)
@@ -80,7 +80,7 @@ def _align(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
 
 
 def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> None:
-    """Print tables of settings: heading (may be empty), description, and settings."""
+    """Print tables of settings: heading and description (both may be empty), and settings."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
     for index, (heading, about_it, texts) in enumerate(tables):
@@ -94,14 +94,12 @@ def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> 
                 console.print()
         for text in texts:
             console.print(Text.assemble((plain(text.key), "bold"), plain(f" = {text.default}" if text.default else "")))
-            _print_wrapped(console, text.meaning, width, indent=4)
-            _print_wrapped(console, ", ".join(filter(None, (text.values, text.bounds))), width, indent=4)
-            if text.acts:
-                _print_wrapped(console, text.acts, width, indent=4)
+            for words in (text.meaning, ", ".join(filter(None, (text.values, text.bounds))), text.acts):
+                _print_wrapped(console, words, width, indent=4)
 
 
 def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None:
-    """Print how to choose a plug-in of a kind, then all of them with the first paragraph of their docstrings."""
+    """Print how to choose a plug-in of a kind, then each in ``found`` with its docstring's first paragraph."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
     console.print(_text(word, style="bold"))
@@ -118,7 +116,7 @@ def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None
 
 
 def print_plugin(kind: Kind, plugin: type[Any]) -> None:
-    """Print what a plug-in says of itself: docstring, equations, source, settings, and its defaults by scale."""
+    """Print a plug-in's docstring, equations, source, class, settings, and the defaults that it brings."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
     console.print(_text(f"{plugin.name}: {kind.name}", style="bold"))
@@ -134,7 +132,7 @@ def print_plugin(kind: Kind, plugin: type[Any]) -> None:
         if words := getattr(plugin, part, ""):
             _print_wrapped(console, f"{part}: {words}", width)
     _print_wrapped(console, f"source: {getattr(plugin, 'source', '') or getattr(plugin, 'paper', '')}", width)
-    console.print(_text(f"class: {_place(plugin)}"), soft_wrap=True)
+    console.print(_text(f"class: {_locate_class(plugin)}"), soft_wrap=True)
     defaults = getattr(plugin, "defaults", {})
     console.print()
     settings = kind.settings_of(plugin)
@@ -152,15 +150,15 @@ def print_plugin(kind: Kind, plugin: type[Any]) -> None:
             console.print(_text(f"{key} = {as_toml(value)}"), soft_wrap=True)
 
 
-def _place(plugin: type[Any]) -> str:
-    """Return where a class is, as FILE:CLASS for one of a plug-in file, else as MODULE:CLASS."""
+def _locate_class(plugin: type[Any]) -> str:
+    """Return FILE:CLASS for a class of a plug-in file, MODULE:CLASS for one of an installed package."""
     module = sys.modules[plugin.__module__]
-    of_file = module.__spec__ is None
-    return f"{module.__file__}:{plugin.__name__}" if of_file else f"{plugin.__module__}:{plugin.__qualname__}"
+    loaded_from_file = module.__spec__ is None
+    return f"{module.__file__}:{plugin.__name__}" if loaded_from_file else f"{plugin.__module__}:{plugin.__qualname__}"
 
 
 def _print_wrapped(console: Console, words: str, width: int, indent: int = 0) -> None:
-    """Print words in lines of at most ``width`` columns; longer words are not broken."""
+    """Print words in lines of at most ``width`` columns, ``indent`` of them blank; longer words are not broken."""
     space = " " * indent
     for line in textwrap.wrap(
         words, width, initial_indent=space, subsequent_indent=space, break_long_words=False, break_on_hyphens=False
