@@ -12,48 +12,27 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from vnetsim.errors.bounds import A_SOURCE, TRAINS, Within, check_bounds, needed, require
-from vnetsim.experiment.arithmetic import Arithmetic
-from vnetsim.experiment.camera import Camera
-from vnetsim.experiment.city import AssociationSettings, BackhaulSettings, HandoverSettings, TopologySettings
-from vnetsim.experiment.rounds import (
-    BlurSettings,
-    CostSettings,
-    DataSettings,
-    ExchangeSettings,
-    HostileSettings,
-    RoundSettings,
-    ScheduleSettings,
-    SiloSettings,
-)
-from vnetsim.experiment.traffic import ComputeSettings, TrafficSettings
-
-__all__ = [
-    "ALL_ROUNDS",
-    "Arithmetic",
-    "AssociationSettings",
-    "BackhaulSettings",
-    "BlurSettings",
-    "Camera",
-    "ComputeSettings",
-    "CostSettings",
-    "DataSettings",
-    "ExchangeSettings",
-    "Experiment",
-    "HandoverSettings",
-    "HostileSettings",
-    "RoundSettings",
-    "ScheduleSettings",
-    "SiloSettings",
-    "TopologySettings",
-    "TrafficSettings",
-]
-
+from vnetsim.experiment.arithmetic import Arithmetic as Arithmetic
+from vnetsim.experiment.camera import Camera as Camera
+from vnetsim.experiment.city import AssociationSettings as AssociationSettings
+from vnetsim.experiment.city import BackhaulSettings as BackhaulSettings
+from vnetsim.experiment.city import HandoverSettings as HandoverSettings
+from vnetsim.experiment.city import TopologySettings as TopologySettings
+from vnetsim.experiment.rounds import BlurSettings as BlurSettings
+from vnetsim.experiment.rounds import CostSettings as CostSettings
+from vnetsim.experiment.rounds import DataSettings as DataSettings
+from vnetsim.experiment.rounds import ExchangeSettings as ExchangeSettings
+from vnetsim.experiment.rounds import HostileSettings as HostileSettings
+from vnetsim.experiment.rounds import RoundSettings as RoundSettings
+from vnetsim.experiment.rounds import ScheduleSettings as ScheduleSettings
+from vnetsim.experiment.rounds import SiloSettings as SiloSettings
+from vnetsim.experiment.traffic import ComputeSettings as ComputeSettings
+from vnetsim.experiment.traffic import TrafficSettings as TrafficSettings
 
 ALL_ROUNDS = 1_000_000
 """More rounds than any traffic has, so that rounds without training continue until the traffic ends."""
 
-DEFAULT_TIME_S = 600.0
-"""Duration of a run with neither ``time_s`` nor ``rounds`` (s)."""
+DEFAULT_TIME_S = 600.0  # duration of a run with neither ``time_s`` nor ``rounds``
 
 PLUGIN_KEYS = (
     "learner",
@@ -176,7 +155,7 @@ class Experiment:
         return DEFAULT_TIME_S if self.rounds is None else math.inf
 
     def value(self, key: str) -> Any:
-        """Return the value of a setting by its dotted key, also of a data set's own settings; None if there is none."""
+        """Return the value of a setting by its dotted key, also of plug-ins' own; None if it is unset or unknown."""
         node: Any = self
         for part in key.split("."):
             beside = getattr(node, "own", {})
@@ -195,7 +174,7 @@ class Experiment:
         return result  # type: ignore[no-any-return]
 
     def plugins(self) -> dict[str, str]:
-        """Return the name under each of ``PLUGIN_KEYS``; empty text if there is none."""
+        """Return the plug-in named at each of ``PLUGIN_KEYS``, by key; empty text if none is."""
         found = {key: self.value(key) for key in PLUGIN_KEYS}
         return {key: name if isinstance(name, str) else "" for key, name in found.items()}
 
@@ -209,7 +188,7 @@ class Experiment:
 
 
 def _with_value(table: Any, path: list[str], value: Any) -> Any:
-    """Return a copy of settings with a new value at a path; a key that has no field becomes one of ``own``."""
+    """Return a copy of settings with a new value at a path; a key without a field goes into the data's ``own``."""
     if not path:
         return value
     if isinstance(table, Mapping):

@@ -31,7 +31,7 @@ class Arithmetic:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Set this arithmetic, default dtype and device in the whole process within the block, then restore them."""
+        """For a ``with`` block: set this arithmetic, dtype float32 and the CPU in the process, then restore them."""
         import torch  # noqa: PLC0415
 
         products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -72,7 +72,7 @@ class Arithmetic:
 
 
 def _choose_algorithms(*, deterministic: bool, warn_only: bool) -> None:
-    """Switch torch's deterministic algorithms; do nothing if unchanged, because the call imports torch's compiler."""
+    """Switch torch's deterministic algorithms, unless they are so already: the call imports torch's compiler."""
     import torch  # noqa: PLC0415
 
     present = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from vnetsim.errors.bounds import Within
 
-SceneM = Annotated[float, Within(0.01, 1e5, "m", "from the lens to the horizon")]
 FOCAL_LENGTH_M, PIXEL_PITCH_M, DEPTH_M = 0.004, 3.0e-6, 10.0
 """Focal length s, side of a pixel Q, distance Z of the scene (m). FLSimCo's weights (Eq. 11) do not change with a
 factor common to all vehicles, so these values only set the scale of the level."""
@@ -23,7 +22,7 @@ class Camera:
     """
 
     exposure_s: Annotated[float, Within(1e-6, 1, "s", "no camera of a vehicle opens shorter or longer")] = 0.01
-    scene_width_m: SceneM = 4.5
+    scene_width_m: Annotated[float, Within(0.01, 1e5, "m", "from the lens to the horizon")] = 4.5
 
     def level_px(self, speed_mps: float) -> float:
         """Return the blur level L = H s v / (Q Z) on the sensor (px) at a speed v (m/s).

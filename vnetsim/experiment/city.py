@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
-from vnetsim.errors.bounds import HANDOVERS, SEVERAL_RSUS, WIRED, Acts, Within, check_bounds
+from vnetsim.errors.bounds import HANDOVERS, SEVERAL_RSUS, WIRED, Acts, Within
 
 COMPARED = Acts("association.rule", ("nearest", "strongest"))
 MOVES = Acts("handover.policy", unless=("drop", "multi"))
@@ -31,9 +31,6 @@ class AssociationSettings:
     hysteresis: Annotated[float, Within(0, 1e5, "m or dB", "no disc is larger"), COMPARED, SEVERAL_RSUS] = 0.0
     trigger_s: Annotated[float, Within(0, 1e5, "s", "no vehicle stays as long"), COMPARED, SEVERAL_RSUS] = 0.0
 
-    def __post_init__(self) -> None:
-        check_bounds("association", self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class HandoverSettings:
@@ -56,9 +53,6 @@ class HandoverSettings:
     interruption_s: Annotated[float, Within(0, 1e5, "s", "no vehicle stays as long"), MOVES, HANDOVERS] = 0.1
     transfer: Annotated[Literal["restart", "resume"], MOVES, HANDOVERS] = "restart"
     longest_gap_s: Annotated[float, Within(0, 1e7, "s", "four months"), MOVES] = 0.0
-
-    def __post_init__(self) -> None:
-        check_bounds("handover", self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +136,6 @@ class BackhaulSettings:
 
     @property
     def wire(self) -> Wire:
-        """The preset's wire with the values that are set explicitly."""
+        """The wire of ``preset``, with the values that are not None in place of the preset's."""
         given = {name: value for name in Wire._fields if (value := getattr(self, name)) is not None}
         return WIRES[self.preset]._replace(**given)

@@ -10,8 +10,7 @@ from vnetsim.errors import unknown_name
 from vnetsim.errors.bounds import BESIDE, EXCHANGES, TRAINS, Acts, Images, Share, Within, check_bounds, needed, require
 from vnetsim.errors.paths import is_partition_file
 
-BESIDE_EACH_OTHER = Acts("exchange.topology", unless=("star",))
-"""Settings of direct exchange; with ``star`` everything goes through the RSU."""
+DIRECT_EXCHANGE = Acts("exchange.topology", unless=("star",))  # with ``star`` everything goes through the RSU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +63,9 @@ class ExchangeSettings:
 
     topology: Annotated[Literal["contact", "star", "ring", "complete"], EXCHANGES] = "contact"
     range_m: Annotated[
-        float, Within(0.1, 1e5, "m", "no vehicle's radio reaches further"), EXCHANGES, BESIDE_EACH_OTHER
+        float, Within(0.1, 1e5, "m", "no vehicle's radio reaches further"), EXCHANGES, DIRECT_EXCHANGE
     ] = 150.0
-    relay: Annotated[bool, EXCHANGES, BESIDE_EACH_OTHER] = False
+    relay: Annotated[bool, EXCHANGES, DIRECT_EXCHANGE] = False
     limit_s: Annotated[float, Within(0.01, 1e7, "s", "it needs time; four months"), EXCHANGES] = 30.0
 
 
@@ -112,9 +111,6 @@ class HostileSettings:
 
     share: Share = 0.0
     vehicles: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_bounds("hostile", self)
 
 
 PARTITIONS = (
@@ -219,19 +215,12 @@ class ScheduleSettings:
 
 
 class ClockModel(NamedTuple):
-    """The model whose transfers and training are timed.
+    """The model whose transfers and training are timed."""
 
-    Args:
-        bytes: size of one copy on the radio link (B).
-        image_flop: floating-point operations of a forward pass over one image.
-        images: number of images of a local training; None for the number that is really trained.
-        values: number of values of one copy; None for a quarter of the bytes.
-    """
-
-    bytes: int
-    image_flop: float
-    images: int | None
-    values: int | None = None
+    bytes: int  # size of one copy on the radio link
+    image_flop: float  # floating-point operations of a forward pass over one image
+    images: int | None  # number of images of a local training; None for the number that is really trained
+    values: int | None = None  # number of values of one copy; None for a quarter of the bytes
 
 
 MODELS: Mapping[str, ClockModel] = {
@@ -288,7 +277,7 @@ class CostSettings:
 
     @property
     def on_the_clock(self) -> ClockModel | None:
-        """The timed model; None if the trained model is timed."""
+        """The model whose transfers and training are timed; None if that is the trained one."""
         if self.model_bytes is not None and self.image_flop is not None:
             return ClockModel(self.model_bytes, self.image_flop, self.images)
         model = MODELS.get(self.model)

@@ -13,10 +13,8 @@ from vnetsim.errors.paths import is_rsu_file
 from vnetsim.random_streams import Streams
 
 SimulatedS = Annotated[float, Within(0, 1e9, "s", "thirty years, beyond any recording")]
-REACH_M = 250.0
-"""Default coverage radius of an RSU in a road net."""
+REACH_M = 250.0  # default coverage radius of an RSU in a road net
 REACH = Within(1, 1e5, "m", "no roadside radio reaches further")
-Reach = Annotated[float, REACH]
 RECORDED: Mapping[str, str] = {
     "time": "timestep_time",
     "id": "vehicle_id",
@@ -28,8 +26,7 @@ RECORDED: Mapping[str, str] = {
     "edge": "vehicle_edge",
 }
 """Columns of a recording that is a table, with SUMO's names; the first four are required."""
-OF_RECORDINGS = ("columns", "time_unit", "length_unit", "speed_unit", "longest_gap_s")
-"""Settings of ``traffic`` that apply only to recordings."""
+OF_RECORDINGS = ("columns", "time_unit", "length_unit", "speed_unit", "longest_gap_s")  # settings only for recordings
 _TIME_UNIT = Within(1e-9, 1e4, "s", "a nanosecond; hours and more are hardly a clock")
 
 
@@ -74,7 +71,7 @@ class TrafficSettings:
     )
     repeat: bool = True
     rsu: tuple[str, ...] = ()
-    range_m: Reach | None = None
+    range_m: Annotated[float, REACH] | None = None
     net: str = ""
     rsu_spacing_m: Annotated[float, Within(0, 1e6, "m", "wider than any net")] = 0.0
     begin_s: SimulatedS | None = None
@@ -104,11 +101,7 @@ class TrafficSettings:
 
     @property
     def time_unit_s(self) -> float:
-        """One unit of a recording's time in seconds.
-
-        Raises:
-            InputError: ``time_unit`` is malformed or out of bounds.
-        """
+        """The unit ``time_unit`` of a recording in seconds; InputError if it is malformed or out of bounds."""
         number, _, parts = {"s": "1", "ms": "0.001"}.get(self.time_unit, self.time_unit).partition("/")
         try:
             unit_s = float(number) / float(parts or 1)
@@ -121,7 +114,7 @@ class TrafficSettings:
         return unit_s
 
     def equips(self, vehicle_id: str, traffic_seed: int | None) -> bool:
-        """Return whether a vehicle is equipped; ``traffic_seed`` is ``TrafficInfo.seed``."""
+        """Return whether a vehicle is equipped, always the same for id and ``TrafficInfo.seed`` (may be None)."""
         drawn = Streams(seed=0, path=("equipped", str(traffic_seed)))
         return self.equipped >= 1 or drawn.integer(vehicle_id) < self.equipped * 2**63
 
@@ -137,15 +130,10 @@ class TrafficSettings:
 
 
 class Computer(NamedTuple):
-    """A kind of on-board computer.
+    """A kind of on-board computer."""
 
-    Args:
-        flops: median of its sustained speed over vehicles (FLOP/s).
-        watts: its power while it trains (W); None if unknown.
-    """
-
-    flops: float
-    watts: float | None
+    flops: float  # median of its sustained speed over vehicles (FLOP/s)
+    watts: float | None  # its power while it trains (W); None if unknown
 
 
 COMPUTERS: Mapping[str, Computer] = {
@@ -206,9 +194,9 @@ class ComputeSettings:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """The presets of ``fleet`` with their shares of the vehicles, sorted by name; else ``preset`` with share 1."""
+        """Presets with their shares of the vehicles: those of ``fleet``, sorted by name, else ``preset`` with 1."""
         return dict(sorted(self.fleet.items())) or {self.preset: 1.0}
 
     def median_of(self, preset: str) -> float:
-        """Return the median sustained speed of vehicles with a preset (FLOP/s); ``median_flops`` if it is set."""
+        """Return the median speed (FLOP/s) of vehicles with a preset: ``median_flops`` or, if None, the preset's."""
         return COMPUTERS[preset].flops if self.median_flops is None else self.median_flops
