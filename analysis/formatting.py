@@ -42,7 +42,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def si(value: float, unit: str) -> str:
-    """Return ``value`` with three digits and an SI prefix, as ``44.9 MB`` or ``1.11 GFLOP``; a dash if not finite."""
+    """Return three digits and an SI prefix, as ``44.9 MB`` or ``1.11 GFLOP``; a dash and the unit if not finite."""
     if not math.isfinite(value) or value == 0:
         return f"{number(value)}{THIN}{unit}"
     rounded = abs(float(f"{value:.2e}"))

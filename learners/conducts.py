@@ -126,7 +126,7 @@ class FreeRider:
     deviation: Annotated[float, Within(0, 1e6, "", "no noise; float32 ends soon after")] = 0.0
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return for each vehicle zeros, or noise."""
+        """Return for each vehicle a change of zero, with noise added if ``deviation`` is above 0."""
         zeros = [{name: torch.zeros_like(tensor) for name, tensor in one.change.items()} for one in given.hostile]
         pairs = zip(zeros, given.hostile, strict=True)
         return [Sends(change=_with_noise(zero, self.deviation, one)) for zero, one in pairs]
@@ -144,7 +144,7 @@ class Replay:
     equations = ("sent: D of the silo's first hostile local training",)
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return the first change of each vehicle's silo, which is also its memory."""
+        """Return for each vehicle the first change of its silo, which is remembered and sent in all later rounds."""
         first = [{**one.change, **one.memory} for one in given.hostile]
         return [Sends(change=one, memory=one) for one in first]
 

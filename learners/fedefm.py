@@ -322,7 +322,7 @@ class Overseas:
         return copies
 
     def _training_at_host(self, guest: Participant, host: Peer) -> LocalTraining:
-        """Return the training of the guest's copy on images of the host's silo, blurred by the host's speed."""
+        """Prepare the training of the guest's copy on images of the host's silo, blurred by the host's speed."""
         return self._task.local_training(
             host.silo,
             speed_mps=host.speed_mps,

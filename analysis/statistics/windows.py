@@ -183,7 +183,7 @@ class Survival:
     share: Floats
 
     def at(self, time_s: float) -> float:
-        """Return the share that lasts longer than a time (s)."""
+        """Return the share that lasts longer than a time (s): 1 before the first end, the last value after the last."""
         place = int(np.searchsorted(self.time_s, time_s, side="right"))
         return float(self.share[place - 1]) if place else 1.0
 

@@ -39,7 +39,7 @@ def make_stand_in(data: DataSettings, needs: Literal["classes", "steering angles
 
 
 def _black_image_set(data: DataSettings) -> ImageSet:
-    """Return black images with the classes of a set; for sets other than CIFAR-10 and GTSRB the classes are assumed."""
+    """Return black images with invented labels, in size and classes as CIFAR-10 or GTSRB, assumed for other sets."""
     groups, known = None, True
     if data.name == "cifar10":
         labels, tested, side_px = np.arange(50_000) % 10, 10_000, _SIDE_PX

@@ -140,9 +140,9 @@ class Server:
     def figure_of(self, participant: Participant, state: State) -> float | None:
         """Return the number by which the selection policy rates an upload; None if it asks for none.
 
-        SIMILARITY compares the change of the parameters with the participant's base, or with a cloud's newest model if
-        there is a cloud; the change counts from the same model. GRADIENT_NORM is the norm of the change from the base,
-        over the participant's ``travel``.
+        SIMILARITY is the similarity of a model's parameters and the change from that model to the upload; the model is
+        the participant's base, or the cloud's newest if there is a cloud. GRADIENT_NORM is the norm of the change from
+        the base, over the participant's ``travel``.
         """
         if not self.figure:
             return None

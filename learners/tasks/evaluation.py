@@ -70,7 +70,7 @@ def forward_all(
 
 @torch.no_grad()
 def estimate_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Set BatchNorm's statistics, in place, to the mean of those of the batches; leave the network in training mode."""
+    """Set BatchNorm's statistics to the mean of the batches', and training mode; without BatchNorm change nothing."""
     # torch.optim.swa_utils.update_bn does the same, but waits for the device at every layer and batch
     layers = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
     if not layers:

@@ -378,7 +378,7 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
 
 @contextmanager
 def display_of(progress: Show) -> Iterator[ProgressDisplay]:
-    """Yield the display for a caller's ``progress``, a new one unless it is a display; InputError for other types."""
+    """Yield ``progress`` if it is a display, a new display for None, True or False; InputError for anything else."""
     if progress is None or isinstance(progress, bool):
         with progress_display(progress) as display:
             yield display

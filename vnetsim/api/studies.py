@@ -117,6 +117,7 @@ class Study(Folder):
 
 
 def _page_of(result: ComparisonResult, headline: Sequence[tuple[str, str]] = ()) -> Page:
+    """Return the page of a comparison for notebooks; ``headline`` has labels and values to show at its top."""
     tables = [(table.title, table.head, table.rows, table.note) for table in result.tables]
     return Page(result.path, headline=headline, tables=tables, notes=result.notes, warnings=result.warnings)
 

@@ -47,7 +47,7 @@ class Assembly:
 
     @property
     def plugin_by_table(self) -> dict[str, ResolvedPlugin]:
-        """The plug-ins of the run by the name of their settings table: learner, simulation, ``others`` and source."""
+        """All plug-ins of the run by the name of their settings table; without ``source`` if the scenario has none."""
         source = {} if self.source is None else {"source": self.source}
         return {LEARNERS.table: self.learner, **self.simulation.chosen, **self.others, **source}
 

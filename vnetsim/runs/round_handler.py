@@ -123,7 +123,7 @@ class Training(Costs):
 
     @property
     def finished(self) -> int:
-        """Number of rounds of all aggregators with known results, recorded ones included."""
+        """Number of rounds, over all aggregators, whose results are known, also from before the run was resumed."""
         return sum(not one.mixing for one in self._progress.rounds)
 
     @property

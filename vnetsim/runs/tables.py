@@ -47,7 +47,7 @@ class RunTables:
 
     @property
     def _tables(self) -> list[TablePieces[Any]]:
-        """The tables to write: all, except those of ``WHERE_ANY`` without rows; ``windows`` is the first."""
+        """The tables to write, ``windows`` first; those of ``WHERE_ANY`` only if they have rows."""
         written = [table for name, table in self._others.items() if name not in WHERE_ANY or table.rows]
         return [self._windows, *written]
 

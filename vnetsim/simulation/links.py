@@ -115,9 +115,10 @@ def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio
 
 
 def received_power(radio: Radio, rsus: Sequence[Rsu]) -> Quality:
-    """Return the quality for ``association.rule = "strongest"``: from a path to a function from place to power (dBm).
+    """Return the quality for ``association.rule = "strongest"``: power received at the vehicle's place (dBm).
 
-    Call the quality once for each window, in order of entry: the number of its calls selects the random stream.
+    The quality takes a window's path and returns a function of x and y (m). Call it once for each window, in order of
+    entry: the number of its calls for that vehicle and RSU selects the random stream.
     """
     by_id = {rsu.id: rsu for rsu in rsus}
     entries: Counter[tuple[str, str]] = Counter()

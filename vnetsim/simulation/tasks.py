@@ -54,7 +54,7 @@ class Task(Signal):
         self._wait_for(next(activity, None))
 
     def interrupt(self, cause: Interrupt) -> None:
-        """Raise ``cause`` where the activity waits, at once. On return the activity has ended, or waits again."""
+        """Raise ``cause`` at once in the activity, which then ends or waits again. Uncaught, it is raised here."""
         try:
             self._wait_for(self._activity.throw(cause))
         except StopIteration:

@@ -123,7 +123,7 @@ class Expansion:
             self.options = [*(one for one in whole if one[0] not in grid), *self.options]
 
     def _with_traffic_seed(self, base: Experiment, seed: int) -> Experiment:
-        """Return ``base`` with the traffic seed for a cell's ``seed``; itself if none is due. InputError: recording."""
+        """Return ``base``, with ``traffic_seeds`` in turn, if any (InputError: recording) or ``seed`` if only timed."""
         # without training, seeds that share their traffic would not be repetitions
         kind = kind_of(base.scenario)
         seeded_by = kind.seeded_by if kind else ""

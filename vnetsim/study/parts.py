@@ -36,7 +36,7 @@ def part_of(text: str) -> Part:
 
 
 def in_part(cells: Sequence[Cell], part: Part) -> list[bool]:
-    """Return for each cell, also a finished one, whether it is in ``part``; each arm's cells are shared out evenly."""
+    """Return for each cell whether it is in ``part``; pass all cells of the study, finished ones too, in its order."""
     number, count = part
     arms = len({(cell.arm, cell.condition) for cell in cells})
     period = math.lcm(arms, count)  # after so many cells the pattern shifts, so that an arm meets all parts

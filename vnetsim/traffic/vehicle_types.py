@@ -84,7 +84,7 @@ class TypeFilter:
 
     @property
     def is_default(self) -> bool:
-        """Whether ``traffic.vehicle_types`` has its default: motor vehicles take part."""
+        """Whether all motor vehicles take part, and no others: the default of ``traffic.vehicle_types``."""
         return self._wanted == (MOTOR,)
 
     @property

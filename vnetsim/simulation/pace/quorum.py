@@ -74,7 +74,7 @@ class CoveragePace:
     needs: ClassVar[tuple[str, ...]] = ()
 
     def places(self, state: RoundState) -> int:
-        """Return ``sys.maxsize`` until the first update of the round has arrived, and 0 after that."""
+        """Return how many more may be invited: ``sys.maxsize`` until the round's first update has arrived, then 0."""
         return 0 if state.committed else sys.maxsize
 
     def closes(self, state: RoundState) -> bool:
