@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vnetsim.errors import InputError
 
-LabelledImages = tuple[NDArray[np.uint8], NDArray[np.int64]]
+Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images, shape (N, 3, P, P), and their classes, shape (N,)."""
 
 
@@ -149,8 +149,8 @@ def classed_set(
     name: str,
     root: str,
     *,
-    train: LabelledImages,
-    test: LabelledImages,
+    train: Part,
+    test: Part,
     class_names: tuple[str, ...],
     train_groups: NDArray[np.int64] | None = None,
     **more: Any,

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from learners.data.image_files import lfs_cure, read_images, require_root
-from learners.data.sets import ImageSet, LabelledImages, classed_set
+from learners.data.sets import ImageSet, Part, classed_set
 from learners.data.splits import Indices, renumber, take_first
 from vnetsim.errors import InputError, RunError, one_line
 from vnetsim.experiment import DataSettings
@@ -53,7 +53,7 @@ class Cifar10:
         return classed_set(self.name, data.root, train=kept_images, test=tested_images, class_names=names)
 
 
-def _take_rows(dataset: Any, rows: Indices) -> LabelledImages:
+def _take_rows(dataset: Any, rows: Indices) -> Part:
     """Return some rows of torchvision's CIFAR-10."""
     images = np.ascontiguousarray(dataset.data[rows].transpose(0, 3, 1, 2))
     return images, np.array(dataset.targets, dtype=np.int64)[rows]

@@ -59,7 +59,7 @@ class SiloImages:
 
     def size(self, silo: int) -> int:
         """Return the number of images of ``silo``."""
-        return len(self.rows[silo])
+        return len(self._indices[silo])
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -84,7 +84,7 @@ def row_of(path: Path) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("tiny")
 def test_a_row_holds_what_cells_came_to_and_is_gone_on_with():
-    with interrupted_at(vnetsim.study.cells, "_play", 3), pytest.raises(KeyboardInterrupt):
+    with interrupted_at(vnetsim.study.cells, "_start_or_resume", 3), pytest.raises(KeyboardInterrupt):
         vnetsim.bench("tiny", selection="fastest", progress=False)
     assert len(list(Path("bench/tiny-v0/cells").iterdir())) == 3
     made = vnetsim.bench("tiny", selection="fastest", progress=False)
@@ -109,7 +109,7 @@ def test_a_row_holds_what_cells_came_to_and_is_gone_on_with():
                 parts[f"{name}_j"].fill_null(0).sum() for name in ("download", "train", "upload", "wait", "exchange")
             )
             assert found["energy_j"] == pytest.approx(joules)
-    with interrupted_at(vnetsim.study.cells, "_play", 0):  # nothing is missing
+    with interrupted_at(vnetsim.study.cells, "_start_or_resume", 0):  # nothing is missing
         again = vnetsim.bench("tiny", selection="fastest", progress=False)
     assert row_of(again.path) == row
     other = row_of(vnetsim.bench("tiny", control="light", progress=False).path)
@@ -344,7 +344,7 @@ def replay(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_traces_without_vnetsim_have_the_commits_of_the_published_row(published, cli, tmp_path, monkeypatch):
     stopped = re.escape(shlex.quote("vnetsim.bench_traces('tiny', to='traces')"))
-    with interrupted_at(vnetsim.study.cells, "_play", 2), pytest.raises(KeyboardInterrupt, match=stopped):
+    with interrupted_at(vnetsim.study.cells, "_start_or_resume", 2), pytest.raises(KeyboardInterrupt, match=stopped):
         vnetsim.bench_traces("tiny", to="traces", progress=False)
     assert not Path("traces").exists()
     assert cli("bench", "traces", "tiny", "--to", "traces", status=0).out == "traces: traces\n"
@@ -379,7 +379,7 @@ def test_traces_without_vnetsim_have_the_commits_of_the_published_row(published,
     with pytest.raises(KeyboardInterrupt):
         vnetsim.bench_traces("tiny", to="cut", progress=False)
     assert not any(Path("cut").iterdir())
-    with interrupted_at(vnetsim.study.cells, "_play", 0):  # the cells of rows are still there
+    with interrupted_at(vnetsim.study.cells, "_start_or_resume", 0):  # the cells of rows are still there
         row = vnetsim.bench("tiny", progress=False).path
     assert [one["baseline"]["commits"] for one in row_of(row)["seeds"]] == published
 
