@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Load the API at its first use: the command line imports this module and must not wait for it."""
+    """Return a name of the API, or ``__all__``, and load the API at first use; AttributeError for other names."""
     if name == "__all__" or not name.startswith("_"):
         import importlib  # noqa: PLC0415 - see vnetsim.__main__
 

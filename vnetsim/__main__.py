@@ -16,7 +16,7 @@ _AGAIN_S = 0.05
 
 
 def main() -> None:
-    """Run the command line and exit; see ``vnetsim.cli.commands.main``."""
+    """Run the command line and exit, with ``INTERRUPTED`` after a signal; see ``vnetsim.cli.commands.main``."""
     try:
         hear_signals()
         open_streams()
@@ -48,7 +48,7 @@ def hear_signals() -> None:
             raise KeyboardInterrupt
 
     def send_again(lost: sys.UnraisableHookArgs) -> None:
-        """Send a signal again whose KeyboardInterrupt was lost, as in a callback of a weak reference."""
+        """Send a signal again if its KeyboardInterrupt was lost, as in ``__del__``; report other errors as usual."""
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(lost)
         elif interrupted:

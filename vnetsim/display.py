@@ -43,7 +43,7 @@ class _Lines:
         tell(text)
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:  # noqa: ARG002 - the protocol's name
-        """Estimate the remaining wall time, again from now on if ``done`` falls or ``total`` changes; print if due."""
+        """Estimate the wall time left by the speed since ``done`` fell or ``total`` changed; print if due."""
         now_s = time.monotonic()
         if self._first is None or done < self._first[1] or total != self._first[2]:
             self._first = now_s, done, total
@@ -130,6 +130,7 @@ class _Bar:
         self._progress.console.print(plain(f"vnetsim: {text}"), markup=False, highlight=False)
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
+        """Show the bar at ``done`` of ``total`` (endless for None), and the simulated time (s)."""
         self._progress.update(self._task, completed=done, total=total, clock=f"simulated {time_s:,.0f} s")
 
 

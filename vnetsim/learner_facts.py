@@ -150,7 +150,7 @@ def epsilon(times: int, noise_multiplier: float, delta: float = DELTA) -> float:
     """Return epsilon for data that were used ``times`` times, each with Gaussian noise of z times the sensitivity.
 
     rho = k / (2 z^2) of zero-concentrated differential privacy, which adds up over uses, and epsilon = rho + 2 sqrt(rho
-    ln(1 / delta)): Bun and Steinke (2016), Propositions 1.3 and 1.6, Lemma 1.7. Infinite without noise.
+    ln(1 / delta)): Bun and Steinke (2016), Propositions 1.3 and 1.6, Lemma 1.7. 0 without uses, infinite without noise.
     """
     if times == 0:
         return 0.0
@@ -161,7 +161,7 @@ def epsilon(times: int, noise_multiplier: float, delta: float = DELTA) -> float:
 
 
 def privacy_facts(learning: Mapping[str, Any], took_part: Iterable[tuple[str, int, object]]) -> dict[str, str]:
-    """Return a sentence on the privacy of a run, by its title ``PRIVACY``; {} without ``learning.dp``.
+    """Return a sentence on the privacy of a run, by its title ``PRIVACY``; {} unless ``learning.dp`` has a clip.
 
     ``learning`` are the learner's settings. ``took_part`` has (vehicle, silo, key of the mean that it entered) of each
     upload that was averaged. Data that enter one mean n times change it by n times the clip, so they count n^2 uses.

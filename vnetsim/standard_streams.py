@@ -33,7 +33,7 @@ _REDIRECTED = threading.Lock()
 
 @contextlib.contextmanager
 def quiet(panic: type[BaseException]) -> Iterator[None]:
-    """Hold back all output to descriptor 2 until the end of the block; drop it if the block raises ``panic``.
+    """Hold back output to descriptor 2 during the block; print it at the end, or drop it if the block raises ``panic``.
 
     Does nothing while another thread is in such a block.
     """

@@ -48,6 +48,7 @@ class Aggregator:
     finished: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
+        """Call the pace's ``begin``, if it has one; no round is open before ``open_round``."""
         self._deadline_s, self._pace_closed_by = getattr(self.pace, "deadline_s", None), self.pace.closed_by
         self._deadline = Deadline(self.world.env)
         self._pace_memory = self.pace.begin() if hasattr(self.pace, "begin") else None
@@ -80,7 +81,7 @@ class Aggregator:
             yield from (participant.base, *(model for _, model in handover.mixed), *handover.bases)
 
     def open_round(self, *, held: bool = False) -> None:
-        """Open the next round, and begin it unless it is ``held`` until ``begin_held_round``; invite nobody yet."""
+        """Open the next round; begin it now or, if ``held``, leave that to ``begin_held_round``. Invite nobody yet."""
         self._open = OpenRound(
             index=self._open.index + 1,
             open_s=self.world.env.now,
@@ -91,9 +92,9 @@ class Aggregator:
             self._begin_round()
 
     def begin_held_round(self, *, reset: bool) -> None:
-        """Begin the open round, which waited for the cloud's model; close it at once if the commits so far complete it.
+        """Begin the open round, which waited for the cloud's model; close it in this instant if it is complete.
 
-        ``reset`` first ends all participations in flight: as ``stale``; those outside coverage as ``left_...``.
+        With ``reset``, first end all participations in flight: as ``stale`` or, outside coverage, as ``left_...``.
         """
         self._open.held, self._open.open_s = False, self.world.env.now
         for participation in self.in_flight if reset else ():
@@ -102,7 +103,7 @@ class Aggregator:
         self._schedule_close()
 
     def _begin_round(self) -> None:
-        """Set the open round's deadline; report vehicles that rested in the round before to the outbox as idle."""
+        """Set the open round's deadline; put vehicles that had to wait for a new round into ``outbox.idle``."""
         self.outbox.idle.extend(self.invitations.take_rested())
         length_s = self.world.experiment.round.deadline_s
         if self._deadline_s is not None:
@@ -111,7 +112,7 @@ class Aggregator:
         self._set_deadline(length_s)
 
     def fill_places(self) -> None:
-        """Invite waiting vehicles while there are free places, and begin the exchange if enough participations wait.
+        """Invite waiting vehicles while there are free places; begin the exchange if ``round.quorum`` wait for it.
 
         Does nothing after the last round, while the round waits for the cloud's model, and during an exchange.
         """
@@ -135,7 +136,7 @@ class Aggregator:
         return self.invitations.offer(window, self.round)
 
     def move(self, participation: Participation, coverage: Coverage | None, model: ModelKey | None = None) -> None:
-        """Continue a participation at another RSU, or outside coverage with None; see ``Participation.move``.
+        """Continue a participation at another RSU or, with ``coverage`` None, outside; see ``Participation.move``.
 
         Outside coverage it takes no place, and the round closes if it waited only for this participation.
         """
@@ -146,8 +147,8 @@ class Aggregator:
     def accepts(self, vehicle: Vehicle) -> bool:
         """Return whether the open round may take a vehicle that another aggregator invited.
 
-        It may not after the last round, if the round already counts an update of the vehicle or, with
-        ``round.distinct_silos``, if the vehicle's silo takes part in the round.
+        False after the last round, and if the round already counts an update of the vehicle. With
+        ``round.distinct_silos`` also False if the vehicle's silo takes part in the round.
         """
         silo_is_in = self.world.experiment.round.distinct_silos and vehicle.silo in self._open.silos
         committed = any(participant.vehicle_id == vehicle.id for _, participant in self._open.committed)
@@ -159,7 +160,7 @@ class Aggregator:
         self._schedule_close()
 
     def adopt(self, participation: Participation) -> None:
-        """Take over a participation that another aggregator released; end it as ``stale`` if its model is too old."""
+        """Take over a participation that another aggregator released; if its model is too old, end it as ``stale``."""
         participation.owner = self
         self._add_in_flight(participation)
         if self._is_too_stale(participation, self.round):
@@ -167,7 +168,10 @@ class Aggregator:
             self._record_end(participation, "stale", self.world.env.now)
 
     def end_uncovered(self, participation: Participation, time_s: float) -> None:
-        """End a participation that lost coverage, as ``left_...`` at a time (s), unless it needs no more coverage."""
+        """End a participation that lost coverage at a time (s); its outcome is the ``left_...`` of its stage.
+
+        In the stage ``exchange`` its exchanges are cut; if only an empty upload would follow, it goes on with that.
+        """
         if participation.stage == "exchange" and self._exchange.leave(participation):
             return
         self._record_end(participation, LEFT[participation.cut()], time_s)
@@ -193,7 +197,7 @@ class Aggregator:
         return self.invitations.share(window, self._round_state())
 
     def wait_for_exchange(self, participation: Participation) -> None:
-        """Let a participation wait for the exchange; the ``round.quorum``-th begins it, unless held or under way."""
+        """Let a participation wait for the exchange; begin it at the ``round.quorum``-th, unless held or under way."""
         self._exchange.gathered[participation] = None
         may_begin = not (self._exchange.under_way or self._open.held)
         if may_begin and len(self._exchange.gathered) == self.world.experiment.round.quorum:
@@ -270,7 +274,7 @@ class Aggregator:
                     return
 
     def start_participation(self, window: OpenWindow, create: Callable[..., Participation] = Participation) -> None:
-        """Start a vehicle's participation in its window, made by ``create``; the caller counts it as invited."""
+        """Start a participation, made by ``create``, in a window; set ``window.invited``, not the round's count."""
         vehicle = window.vehicle
         invitation = Invitation(
             coverage=self.world.coverage(window),
@@ -289,7 +293,7 @@ class Aggregator:
         self._open.silos.add(participation.window.vehicle.silo)
 
     def _begin_exchange(self, opened_by: Literal["quorum", "deadline"]) -> None:
-        """Begin the exchange of those that wait, with a new deadline; end others that the next round cannot take."""
+        """Begin the exchange of all that wait for it, with a new deadline; end others too stale for the next round."""
         for participation in self.in_flight:
             if participation not in self._exchange.gathered and self._is_too_stale(participation, self.round + 1):
                 self._end_late(participation, opened_by, self.world.env.now)
@@ -297,18 +301,18 @@ class Aggregator:
         self._exchange.begin(self.model, opened_by)
 
     def _is_too_stale(self, participation: Participation, round_index: int) -> bool:
-        """Return whether a participation's model is over ``round.max_staleness`` versions older than a round's."""
+        """Return whether a model is more than ``round.max_staleness`` versions older than that of ``round_index``."""
         return participation.version < round_index - self.world.experiment.round.max_staleness
 
     def _end_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
-        """End a participation: ``deadline``, ``unfinished`` or ``stale`` by ``closed_by``; outside as ``left_...``."""
+        """End as ``left_...`` outside coverage; else as ``deadline``, ``unfinished`` (traffic ended) or ``stale``."""
         doing = participation.cut()
         late: dict[ClosedBy, Outcome] = {"deadline": "deadline", "traffic_end": "unfinished"}
         outcome = LEFT[doing] if participation.coverage is None else late.get(closed_by, "stale")
         self._record_end(participation, outcome, time_s)
 
     def _schedule_close(self) -> None:
-        """If the open round is to close now, close it in a later event of this instant, unless that has changed."""
+        """If the open round is to close now, close it in a later event of this instant, if that still holds then."""
         if self._closing_cause():
             Task(self._close_if_still_due())
 
@@ -320,7 +324,7 @@ class Aggregator:
             self._close_and_open_next(closed_by)
 
     def _close_and_open_next(self, closed_by: ClosedBy) -> None:
-        """Close the round, and open the next one unless this was the last; held if the cloud averages models first."""
+        """Close the round; open the next unless this was the last, ``held`` if the cloud averages models first."""
         self._close_round(closed_by, self.world.env.now)
         if not self.finished:
             self.open_round(held=self.world.experiment.topology.kind == "hierarchical" and self._is_mixed())
@@ -330,7 +334,7 @@ class Aggregator:
         return is_mixed(self.world.experiment.topology, self.round, final=self.finished)
 
     def _close_round(self, closed_by: ClosedBy, time_s: float) -> None:
-        """Close the round at a time (s): end stale participations, aggregate, record, report; set ``finished``."""
+        """Close the round at a time (s): set ``finished``, end stale participations (or all), aggregate, report."""
         index = self.round
         self.finished = closed_by == "traffic_end" or index + 1 == self.world.experiment.rounds
         self._deadline.cancel()
@@ -360,7 +364,7 @@ class Aggregator:
         self.outbox.closed.append(replace(summary, samples=samples))
 
     def _record_end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:
-        """Record an ended participation, remove it from those in flight, report its vehicle as idle; return its row."""
+        """Record a participation's end, drop it from ``in_flight``, report its vehicle idle; return the row number."""
         self.in_flight.remove(participation)
         self._exchange.remove(participation)
         if outcome != "committed":  # else the caller does, after counting it

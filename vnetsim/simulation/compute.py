@@ -35,7 +35,7 @@ def energy_j(seconds: Mapping[Any, float], watts: float | None, worked_s: float)
 
 
 def vehicle_computer(settings: ComputeSettings, vehicle_id: str, streams: Streams, vehicle_type: str = "") -> Computer:
-    """Return a vehicle's computer, equal for equal ids: the preset of its type or by shares, of log-normal speed."""
+    """Return a vehicle's computer, equal for equal ids: its type's preset or one drawn by shares; log-normal speed."""
     presets = list(settings.shares)
     preset = settings.by_type.get(vehicle_type, presets[0])
     if len(presets) > 1 and vehicle_type not in settings.by_type:

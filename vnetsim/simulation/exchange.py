@@ -124,7 +124,7 @@ class ExchangePhase:
         return [exchange for exchange in self._exchanges if member in (exchange.sender, exchange.receiver)]
 
     def _list_pairs(self) -> list[tuple[Participation, Participation]]:
-        """Return sender and receiver of each exchange, by ``exchange.topology``; ``contact`` takes pairs in contact."""
+        """Return (sender, receiver) of each exchange: pairs in contact, next ones of the ring, or all pairs."""
         members, topology = self.members, self._settings.topology
         if topology == "ring":
             following = [*members[1:], *members[:1]] if len(members) > 1 else []
@@ -288,7 +288,7 @@ class RoundExchange:
         self._phase.begin()
 
     def leave(self, participation: Participation) -> bool:
-        """Cut the exchanges of a member that leaves coverage; if it needs no coverage, let it proceed, return True."""
+        """Cut a leaving member's exchanges; return whether it needs no more coverage, in which case it proceeds now."""
         assert self._phase is not None
         peers = self._phase.leave(participation)
         if participation.needs_coverage:
@@ -302,7 +302,7 @@ class RoundExchange:
         self._members.pop(participation, None)
 
     def stop(self) -> Callable[[Participation], None] | None:
-        """Cut the exchange when the round closes; return a function to let a member proceed, or None without one."""
+        """Cut the exchange; return a function that lets one of its members proceed, or None if none had begun."""
         phase, self._phase = self._phase, None
         if phase is None:
             return None

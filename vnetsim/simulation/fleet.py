@@ -39,7 +39,7 @@ class Fleet:
         self._by_name = {aggregator.name: aggregator for aggregator in self.by_rsu.values()}
 
     def enter(self, path: VehiclePath) -> None:
-        """Open a window as a vehicle enters a disc; the vehicle's first entry assigns its silo. ``serve`` follows."""
+        """Open a window as a vehicle enters a disc; a new vehicle gets a silo. Its RSU serves it from ``serve`` on."""
         rsu = self._rsus[path.rsu_id]
         vehicle = self._vehicles.get(path.vehicle_id)
         if vehicle is None:

@@ -72,7 +72,7 @@ class Radio:
             self._entered(self._heights_m.get(vehicle_type, CAR_M), self._memory)
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
-        """Return a window's link, whose random state is named by vehicle, RSU and ``earlier_windows`` at this RSU."""
+        """Return a window's link; equal vehicle, RSU and number of ``earlier_windows`` there give equal randomness."""
         state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
         return Link(model=self._model, update_s=self.update_s, path=path, rsu=rsu, state=state)
 
@@ -82,6 +82,7 @@ class Radio:
         state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
 
         def received_dbm(place_m: PositionM) -> float:
+            """Return the power received at a place (dBm); RunError if the model returns no finite number."""
             found = model.received_dbm(rsu, place_m, state)
             return number_of(found, FINITE, RADIO_MODELS, model, "received_dbm")
 

@@ -214,7 +214,7 @@ class _Loop:
         return self._end_run(self.until_s)
 
     def _end_run(self, last_s: float) -> float:
-        """End open rounds, record open windows, and return ``last_s``, or now if ``on_round`` ended the run (s)."""
+        """End what is open unless all rounds are done; return ``last_s``, or now if ``on_round`` ended the run (s)."""
         if self.ended_by == "caller":
             last_s = self.env.now
         if not self._finished:
@@ -236,7 +236,7 @@ class _Loop:
             aggregator.fill_places()
 
     def _apply_event(self, event: CoverageEvent | Serves) -> bool:
-        """Apply an event; before an exit by the traffic's end, run the clock up to it. False if the run is over."""
+        """Apply an event; before an exit by the traffic's end, run the clock. Return False if that ends the run."""
         if isinstance(event, Entered | Serves):
             (self.fleet.enter if isinstance(event, Entered) else self.fleet.serve)(event.path)
             return True

@@ -44,7 +44,7 @@ class NoMixing:
         """Called after every round of an aggregator: average models now or later; here nothing."""
 
     def average_at_traffic_end(self, time_s: float) -> None:
-        """Called when the traffic ends (s), after all rounds were closed: make the last averages; here nothing."""
+        """Called at the traffic's end (s), after all rounds were closed: make the last averages; here nothing."""
 
     def _model_bytes(self) -> int:
         """Return the size of a model (B): the download of a vehicle with silo 0."""
@@ -94,7 +94,7 @@ class Cloud(NoMixing):
             self._average_rsus([*self.aggregators], "traffic_end", time_s)
 
     def _send_to_cloud(self, name: str) -> Activity:
-        """Send an RSU's model to the cloud; the first sets the deadline of the cloud's round, the last closes it."""
+        """Send an RSU's model to the cloud; the first to arrive sets the cloud round's deadline, the last closes it."""
         yield from self.world.backhaul.send(self._model_bytes(), name, None)
         self._waiting.append(name)
         if len(self._waiting) == len(self.aggregators) - len(self._last):
@@ -153,7 +153,7 @@ class Peers(NoMixing):
         self.world.needed.append(self._other_models)
 
     def handle_closed_round(self, summary: RoundSummary) -> None:
-        """Average the RSU's model with those that have arrived, and send the average, if ``summary.mixed``."""
+        """If ``summary.mixed``, average the RSU's model with those that have arrived; send neighbours the average."""
         if not summary.mixed:
             return
         name, now_s = summary.aggregator, self.world.env.now
@@ -186,7 +186,7 @@ class Peers(NoMixing):
 
 
 def mixer_class(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., NoMixing]:
-    """Return the class that mixes models, with the arguments of ``NoMixing``; InputError if RSUs are not connected."""
+    """Return a function that makes a mixer from the fields of ``NoMixing``; InputError if peers are not connected."""
     if settings.kind == "hierarchical":
         return Cloud
     if settings.kind == "peers":

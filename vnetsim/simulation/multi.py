@@ -45,7 +45,7 @@ class JointParticipation(Participation):
         return tuple(one.base for one in self.together)
 
     def training_base(self) -> tuple[ModelKey, HandoverEffects]:
-        """Return the first model that was downloaded in ``together``; the effects have all, if there are several."""
+        """Return the first model of ``together`` that has arrived, and effects whose ``bases`` has all, if several."""
         bases = tuple(one.base for one in self.together if one.arrived)
         counted_from = None if bases[0] == self.base else self.base.version
         return bases[0], HandoverEffects(counted_from=counted_from, bases=bases if len(bases) > 1 else ())
@@ -84,7 +84,7 @@ class MultiHandover(Handover):
     """Starts a participation in every disc at the invitation; each ends where its disc is left."""
 
     def invite(self, owner: Aggregator, window: OpenWindow) -> None:
-        """Start participations for ``owner`` and in each other disc of the vehicle whose aggregator accepts it now."""
+        """Start a participation for ``owner``, and one in each other disc of the vehicle where it is accepted now."""
         create = partial(JointParticipation, work=Work(), together=[])
         owner.start_participation(window, create)
         for other in window.vehicle.windows:

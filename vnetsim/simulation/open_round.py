@@ -46,7 +46,7 @@ class OpenRound:
     held: bool = False  # whether it waits for the cloud's model: it invites nobody and does not close
 
     def accepted_updates(self, result: RoundResult) -> list[tuple[int, float | None]]:
-        """Return silo and the policy's ``figure`` of each update that was not rejected; None if it is not reported."""
+        """Return (silo, ``figure``) of each update that was not rejected; a figure that is not reported is None."""
         figures = result.figures or [None] * len(self.committed)
         pairs = enumerate(zip(self.committed, figures, strict=True))
         return [(one.silo, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]

@@ -206,7 +206,7 @@ class Participation:
         self._task.interrupt(_Moved(resume_transfer=resume_transfer, model=model))
 
     def cut(self) -> Stage:
-        """End the participation now, append a segment, and return its stage; outside coverage the interrupted stage."""
+        """End the participation now; return the stage that it was in or, outside coverage, the stage before that."""
         doing = self.segments[-1].stage if self.stage == "outside" else self.stage
         self._task.stop()
         self._end_stage()
@@ -230,7 +230,7 @@ class Participation:
         self.owner.receive_update(self)
 
     def _transfer(self, stage: Literal["download", "upload"]) -> Activity:
-        """Transfer all bytes, over one RSU after another; wait outside coverage. ``move`` may change the model."""
+        """Download or upload all bytes, RSU after RSU; wait outside coverage. ``move`` may replace the model."""
         cost, arrived_bytes = self.invitation.cost, 0.0
         size_bytes = cost.download_bytes if stage == "download" else cost.upload_bytes
         while True:
@@ -255,7 +255,7 @@ class Participation:
                 return
 
     def _send_over_rsu(self, stage: Literal["download", "upload"], size_bytes: float, coverage: Coverage) -> Activity:
-        """Send bytes over one RSU, not before ``coverage.from_s``; a download waits until the RSU has the model."""
+        """Move bytes over one RSU, not before ``coverage.from_s``; a download waits until the RSU has the model."""
         if coverage.from_s > self.env.now:
             yield self.env.timeout(coverage.from_s - self.env.now)
         link, done = coverage.link, Signal()
@@ -351,9 +351,11 @@ class InFlight:
         self._outside = 0
 
     def __len__(self) -> int:
+        """Return the number of participations inside coverage."""
         return len(self._by_vehicle) - self._outside
 
     def __iter__(self) -> Iterator[Participation]:
+        """Yield all participations, inside coverage or not, from a copy."""
         return iter(tuple(self._by_vehicle.values()))
 
     def participation_of(self, vehicle: Vehicle) -> Participation:

@@ -48,13 +48,14 @@ class Task(Signal):
     __slots__ = ("_activity", "_awaited")
 
     def __init__(self, activity: Activity) -> None:
+        """Run the activity at once, up to its first ``yield``."""
         super().__init__()
         self._activity = activity
         self._awaited: simpy.Event | Signal | None
         self._wait_for(next(activity, None))
 
     def interrupt(self, cause: Interrupt) -> None:
-        """Raise ``cause`` at once in the activity, which then ends or waits again. Uncaught, it is raised here."""
+        """Raise ``cause`` now in the activity, which then ends or waits again; an uncaught one is raised here."""
         try:
             self._wait_for(self._activity.throw(cause))
         except StopIteration:

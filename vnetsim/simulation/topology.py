@@ -77,7 +77,7 @@ def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set
 
 
 def metropolis_hastings(graph: Mapping[str, set[str]]) -> dict[str, dict[str, float]]:
-    """Return each RSU's averaging weights, which sum to 1, by RSU: for itself first, then for its neighbours by id."""
+    """Return each RSU's averaging weights by RSU, with sum 1: its own first, then its neighbours' in order of id."""
     weights = {}
     for one, unsorted in graph.items():
         others = sorted(unsorted)

@@ -87,7 +87,7 @@ class SiloBinder:
         self._turns = [0] * groups
 
     def bind(self, x_m: float, y_m: float, rsu: Rsu) -> tuple[int, int]:
-        """Return silo and approach of a vehicle that first enters at a point (m); a group's silos are taken in turn."""
+        """Return the next silo by ``silos.by``, and the approach, of a vehicle whose first entry is at a point (m)."""
         approach = approach_of(x_m, y_m, rsu, self._settings.approaches)
         first = {"approach": approach, "arrival": 0}.get(self._settings.by, self._districts[rsu.id])
         return self._next_silo(first), approach

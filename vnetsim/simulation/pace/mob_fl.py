@@ -27,7 +27,7 @@ def best_round(
     one, is returned.
 
     Args:
-        transfer_s: download and upload of each vehicle (s).
+        transfer_s: download and upload of each vehicle (s); at least one vehicle.
         train_s: its whole training, of all steps (s).
         rest_s: R_n, the predicted rest of its window (s).
         steps: the most local steps.

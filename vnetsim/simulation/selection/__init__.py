@@ -91,7 +91,7 @@ class SelectionPolicy(Protocol):
 
     @optional
     def after_round(self, records: Sequence[ParticipationRecord], memory: Any) -> None:
-        """Learn from the participations that ended since the last round closed: rows of ``participations``."""
+        """Update ``memory`` when a round closed; ``records`` are participations that ended since the round before."""
         ...
 
 

@@ -119,7 +119,7 @@ class Candidate:
 
     @property
     def train_s(self) -> float:
-        """Time that the training would take (s), of the share that the pace has planned: the whole if it plans none."""
+        """Time of the share of the training that the pace planned (s); of the whole training if it planned none."""
         state, window = self._state, self._window
         return (window.train_s or state.world.train_s(window)) * state.work_share
 
@@ -159,11 +159,11 @@ class Candidate:
         return math.fsum(joules.values()) if joules else None
 
     def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
-        """Return the predicted rest of the vehicle's window (s), >= 0; infinite for a vehicle that stands.
+        """Return the predicted rest of the vehicle's window (s), >= 0.
 
         Args:
-            predictor: ``straight``: straight on at the present speed. ``oracle``: the recorded exit. ``history``: the
-                mean length of earlier windows from the same approach; ``straight`` before the first.
+            predictor: ``straight``: straight on at the present speed, infinite for 0. ``oracle``: the recorded exit.
+                ``history``: the mean length of earlier windows from the same approach; ``straight`` before the first.
 
         Raises:
             InputError: ``oracle``, and the traffic does not know exits beforehand (live traffic, FCD recordings).
@@ -183,7 +183,7 @@ class Candidate:
         return max(0.0, mean_s - (self._state.now_s - self._window.enter_s))
 
     def predict(self) -> PredictedRest:
-        """Return the rest of the window (s) as predicted by ``straight`` and by ``history``, which may be None."""
+        """Return the predicted rest of the window (s); ``history_s`` is None before an earlier window has ended."""
         return PredictedRest(
             straight_s=self._straight_s(),
             history_s=None if self._state.mean_dwell_s(self._window) is None else self.remaining_s("history"),
@@ -212,7 +212,7 @@ class Candidate:
 
 
 def _velocity_mps(window: OpenWindow, points: int) -> tuple[float, float]:
-    """Return the velocity, x and y (m/s), at path point number ``points``; at the first it is towards the RSU."""
+    """Return the velocity, x and y (m/s), at path point ``points`` (from 1); at the first it is towards the RSU."""
     path, last = window.path, points - 1
     if last < 1:
         last = 0
@@ -225,7 +225,7 @@ def _velocity_mps(window: OpenWindow, points: int) -> tuple[float, float]:
 
 
 def _straight_exit_s(window: OpenWindow, points: int) -> float:
-    """Return when (s) a straight line from path point number ``points`` leaves the disc; infinite for speed 0."""
+    """Return when (s) a straight line from path point ``points`` (from 1) leaves the disc; infinite for speed 0."""
     rsu, path, last = window.rsu, window.path, max(points - 1, 0)
     u, v = _velocity_mps(window, points)
     if u == v == 0:

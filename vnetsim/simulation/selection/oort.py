@@ -86,9 +86,9 @@ class OortSelection:
     def utilities(
         self, known: Sequence[Candidate], preferred_s: float, round_index: int, memory: OortMemory
     ) -> list[float]:
-        """Return the utility of each candidate, whose silos were all tried, in order.
+        """Return the utility of each of ``known``, in order: at least one candidate, all of silos that were tried.
 
-        Above ``preferred_s``, a percentile of predicted durations (s), a candidate's duration lowers its utility.
+        A utility is lowered if the candidate's predicted duration is above ``preferred_s`` (s).
         """
         reports = [memory.reported(candidate) or (0.0, 0) for candidate in known]
         values = [value for value, _ in reports]
@@ -134,7 +134,7 @@ class OortSelection:
             yield chosen
 
     def after_round(self, records: Sequence[ParticipationRecord], memory: OortMemory) -> None:
-        """Record in ``memory`` what the updates achieved, and let the pacer move the percentile of durations."""
+        """Record in ``memory`` what the updates achieved; every 20 rounds the pacer moves the percentile."""
         values: list[tuple[float, bool]] = []
         failed = []
         for record in records:

@@ -84,7 +84,7 @@ class FedCsSelection:
     )
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Yield the candidates that fit before the deadline, the least lengthening first; ties are random."""
+        """Yield whoever lengthens the round least, until one does not fit before the deadline; ties are random."""
         left_s = context.deadline_s - context.now_s
         download_s = elapsed_s = 0.0
         waiting = [(c.parts_s, c) for c in context.shuffled(candidates)]
@@ -127,7 +127,7 @@ class FeasibleSelection:
     predictor: ExitPredictor = "straight"
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
-        """Return only candidates with enough time, the least slack first; ties, such as all that stand, are random."""
+        """Return only candidates with enough time, maybe none, the least slack first; ties are random."""
         waiting = [(candidate.remaining_s(self.predictor), candidate) for candidate in context.shuffled(candidates)]
         for begun in range(free, 0, -1):
             able = self._able(waiting, begun)
@@ -136,7 +136,7 @@ class FeasibleSelection:
         return []
 
     def _able(self, waiting: Sequence[tuple[float, Candidate]], begun: int) -> list[Candidate]:
-        """Return those with enough time if ``begun`` begin now, least slack first; ``waiting``: rest (s), candidate."""
+        """Return who has time if ``begun`` begin now, least slack first; ``waiting`` has (rest (s), candidate)."""
         factor, able = 1 + self.margin, []
         for remaining_s, candidate in waiting:
             if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
@@ -213,7 +213,7 @@ class PowerOfChoiceSelection:
     drawn: Annotated[int, Within(1, 100_000, "vehicles", "no more are in coverage")] = 6
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
-        """Draw max(``free``, ``drawn``) candidates by data size; return those without a loss first, then by loss."""
+        """Draw max(``free``, ``drawn``) by data size; return those without a loss first, then the largest losses."""
         # a silo of unknown size, or without images, counts as one image, so that it can be drawn
         sizes = [candidate.images or 1 for candidate in candidates]
         left = list(candidates)
