@@ -40,10 +40,11 @@ class _Lines:
         self._print_if_due()
 
     def note(self, text: str) -> None:
+        """Print a message as one line on standard error."""
         tell(text)
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:  # noqa: ARG002 - the protocol's name
-        """Estimate the wall time left by the speed since ``done`` fell or ``total`` changed; print if due."""
+        """Estimate the wall time left, from scratch if ``done`` falls or ``total`` changes; print if a line is due."""
         now_s = time.monotonic()
         if self._first is None or done < self._first[1] or total != self._first[2]:
             self._first = now_s, done, total
@@ -127,6 +128,7 @@ class _Bar:
         self._progress.update(self._task, description=plain(text))
 
     def note(self, text: str) -> None:
+        """Print a message above the bar."""
         self._progress.console.print(plain(f"vnetsim: {text}"), markup=False, highlight=False)
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:

@@ -305,7 +305,7 @@ class Aggregator:
         return participation.version < round_index - self.world.experiment.round.max_staleness
 
     def _end_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
-        """End as ``left_...`` outside coverage; else as ``deadline``, ``unfinished`` (traffic ended) or ``stale``."""
+        """End a participation: ``left_...`` outside coverage; else ``deadline``, ``unfinished`` or ``stale``."""
         doing = participation.cut()
         late: dict[ClosedBy, Outcome] = {"deadline": "deadline", "traffic_end": "unfinished"}
         outcome = LEFT[doing] if participation.coverage is None else late.get(closed_by, "stale")
@@ -334,7 +334,7 @@ class Aggregator:
         return is_mixed(self.world.experiment.topology, self.round, final=self.finished)
 
     def _close_round(self, closed_by: ClosedBy, time_s: float) -> None:
-        """Close the round at a time (s): set ``finished``, end stale participations (or all), aggregate, report."""
+        """Close the round at a time (s): end stale participations (after the last round all), aggregate, report."""
         index = self.round
         self.finished = closed_by == "traffic_end" or index + 1 == self.world.experiment.rounds
         self._deadline.cancel()

@@ -124,7 +124,7 @@ class ExchangePhase:
         return [exchange for exchange in self._exchanges if member in (exchange.sender, exchange.receiver)]
 
     def _list_pairs(self) -> list[tuple[Participation, Participation]]:
-        """Return (sender, receiver) of each exchange: pairs in contact, next ones of the ring, or all pairs."""
+        """Return (sender, receiver) of each exchange: pairs in contact now, next ones in the ring, or all pairs."""
         members, topology = self.members, self._settings.topology
         if topology == "ring":
             following = [*members[1:], *members[:1]] if len(members) > 1 else []
@@ -324,7 +324,7 @@ def contact_time_s(one: VehiclePath, other: VehiclePath, range_m: float, start_s
 
 
 def _offset_m(one: VehiclePath, other: VehiclePath, time_s: float) -> tuple[float, float]:
-    """Return the vector (x, y) from one vehicle to the other at a time (m), which both paths cover."""
+    """Return the vector (x, y) in m from one vehicle to the other at ``time_s`` (s), which both paths must cover."""
     (x1_m, y1_m), (x2_m, y2_m) = position_m(one, time_s), position_m(other, time_s)
     return x2_m - x1_m, y2_m - y1_m
 

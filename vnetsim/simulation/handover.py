@@ -37,8 +37,8 @@ class Handover:
     def serve(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
         """Apply the policy as ``window``'s RSU begins to serve a vehicle that takes part for ``owner``.
 
-        With ``drop`` the participation ends. Otherwise it goes on there, for the RSU's aggregator; for ``owner`` with
-        ``forward``, or if that aggregator cannot take it. An update that is on the backhaul is not affected.
+        With ``drop`` the participation ends. With ``forward``, or if the RSU's aggregator cannot take it, it goes on
+        there for ``owner``; otherwise for that aggregator. An update that is on the backhaul is not affected.
         """
         participation, now_s = owner.in_flight.participation_of(vehicle), self.world.env.now
         if participation.stage == "backhaul":

@@ -77,7 +77,7 @@ def make_participant(participation: Participation, round_index: int, world: Worl
 
 
 def _peer_fields(participation: Participation, camera: Camera) -> dict[str, Any]:
-    """Return the fields that ``Peer`` and ``Participant`` share, for a participation's vehicle."""
+    """Return by name the fields that ``Peer`` and ``Participant`` share, for a participation's vehicle."""
     vehicle, speed_mps = participation.window.vehicle, participation.speed_mps
     return {
         "vehicle_id": vehicle.id,

@@ -87,7 +87,7 @@ class SiloBinder:
         self._turns = [0] * groups
 
     def bind(self, x_m: float, y_m: float, rsu: Rsu) -> tuple[int, int]:
-        """Return the next silo by ``silos.by``, and the approach, of a vehicle whose first entry is at a point (m)."""
+        """Return (silo, approach) for a vehicle's first entry at a point (m); the silo is the next by ``silos.by``."""
         approach = approach_of(x_m, y_m, rsu, self._settings.approaches)
         first = {"approach": approach, "arrival": 0}.get(self._settings.by, self._districts[rsu.id])
         return self._next_silo(first), approach

@@ -20,7 +20,7 @@ MOST_CHOICES = 100  # at most this many numbers of local steps are tried; they a
 def best_round(
     transfer_s: Sequence[float], train_s: Sequence[float], rest_s: Sequence[float], *, steps: int, longest_s: float
 ) -> PlannedRound | None:
-    """Return length T and local steps E that maximise sum_n [R_n >= T_n(E), T_n(E) <= T] E / T.
+    """Return the length T and the share E / steps that maximise sum_n [R_n >= T_n(E), T_n(E) <= T] E / T.
 
     None if no vehicle can finish even one step. T_n(E) = transfer_n + train_n E / steps. For a given E the best T is
     one of the T_n(E), so only these are tried. Among equal values the round with fewer steps, then the shorter

@@ -183,7 +183,7 @@ class Candidate:
         return max(0.0, mean_s - (self._state.now_s - self._window.enter_s))
 
     def predict(self) -> PredictedRest:
-        """Return the predicted rest of the window (s); ``history_s`` is None before an earlier window has ended."""
+        """Return the predicted rest of the window (s); ``history_s`` is None until an earlier window has ended."""
         return PredictedRest(
             straight_s=self._straight_s(),
             history_s=None if self._state.mean_dwell_s(self._window) is None else self.remaining_s("history"),

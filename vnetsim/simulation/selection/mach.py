@@ -65,7 +65,7 @@ class MachSelection:
         return np.where(np.isinf(found), max(found), found)
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:
-        """Yield ``free`` candidates, drawn by systematic sampling; before each, write its chance to ``chances``."""
+        """Yield ``free`` candidates by systematic sampling; before each, write its chance to ``context.chances``."""
         waiting = context.shuffled(candidates)
         chances = inclusion(self.bounds(waiting, context.cloud_round), free)
         ends = np.cumsum(chances)
