@@ -43,6 +43,7 @@ def nearness(rsus: Sequence[Rsu]) -> Quality:
     by_id = {rsu.id: rsu for rsu in rsus}
 
     def quality(path: VehiclePath) -> AtPlace:
+        """Return the function that returns minus the distance (m) of places x, y (m) to the RSU of ``path``."""
         rsu = by_id[path.rsu_id]
         return lambda x_m, y_m: -np.hypot(x_m - rsu.x_m, y_m - rsu.y_m)
 
@@ -147,7 +148,7 @@ class Association:
         return max(vehicle.windows, key=lambda path: vehicle.qualities[path](*place))
 
     def _apply_takeovers(self, vehicle: _Vehicle, time_s: float) -> Iterator[Serves]:
-        """Apply and yield takeovers before ``time_s``; no window may open or close since ``vehicle.now_s``."""
+        """Apply and yield takeovers before ``time_s`` (s); windows must not have changed since ``vehicle.now_s``."""
         while vehicle.qualities and len(vehicle.windows) > 1 and vehicle.now_s < time_s:
             others = [path for path in vehicle.windows if path is not vehicle.serving]
             found = {path: self._find_takeover(vehicle, path, time_s) for path in others}
@@ -202,7 +203,7 @@ class Association:
         return other(x_m, y_m) - serving(x_m, y_m) > self._hysteresis
 
     def _find_turn_s(self, path: VehiclePath, pair: tuple[AtPlace, AtPlace], low_s: float, high_s: float) -> float:
-        """Return the first instant (s) between two times of a path at which ``_is_better`` differs from ``low_s``."""
+        """Return the first instant (s) in a span of a path at which ``_is_better`` is not as at its begin ``low_s``."""
         before = self._is_better(pair, *position_m(path, low_s))
         while low_s < (middle_s := low_s + (high_s - low_s) / 2) < high_s:
             if self._is_better(pair, *position_m(path, middle_s)) == before:

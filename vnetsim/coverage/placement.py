@@ -121,7 +121,7 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
 
 
 def rsus_of_file(name: str, range_m: float) -> list[Rsu]:
-    """Return the RSUs (POIs) of a SUMO additional file, by default with ``range_m`` (m); InputError if it is faulty."""
+    """Return the RSUs (POIs) of a SUMO additional file, with ``range_m`` (m) if they have none; InputError if wrong."""
     return [_convert_poi(poi, range_m, name) for poi in _read_pois(name)]
 
 
@@ -138,7 +138,7 @@ def parse_coordinates(spec: str) -> tuple[float, float] | None:
 
 
 def _place_at_signals(spec: str, default_m: float, spacing_m: float, net: RoadNet, where: str) -> list[Rsu]:
-    """Return RSUs at signalised junctions, of two nearer than ``spacing_m`` at the busier; InputError for none."""
+    """Return RSUs at signalised junctions, none nearer than ``spacing_m`` (m) to a busier one; InputError for none."""
     _, range_m = _split_spec(spec, default_m)
     rsus: list[Rsu] = []
     for junction in net.signalised_junctions(busiest_first=spacing_m > 0):
@@ -151,7 +151,7 @@ def _place_at_signals(spec: str, default_m: float, spacing_m: float, net: RoadNe
 
 
 def _parse_spec(spec: str, default_m: float, net: RoadNet, where: str, notes: list[str]) -> Rsu:
-    """Return the RSU of ``JUNCTION[:range_m]`` or ``x,y[:range_m]``, else InputError; degrees append to ``notes``."""
+    """Return the RSU of ``JUNCTION[:range_m]`` or ``x,y[:range_m]``, else InputError; project degrees and note it."""
     if not spec.strip():
         raise InputError("An RSU is given as JUNCTION or x,y, either with :range_m; got an empty text.")
     position = parse_coordinates(spec)

@@ -33,7 +33,7 @@ class Rsu:
 
 
 def near_m(rsu: Rsu) -> float:
-    """Return the distance (m) up to which streets are near an RSU: beyond its range, for maps and lines of sight."""
+    """Return how far from an RSU (m) streets count as near: 1.3 times its range, but at least 100 m beyond it."""
     return max(1.3 * rsu.range_m, rsu.range_m + 100.0)
 
 
@@ -53,7 +53,7 @@ def near_lanes(lanes: Sequence[NDArray[np.float64]], rsus: Sequence[Rsu]) -> tup
 def map_lanes(
     lanes: Mapping[str, NDArray[np.float64]], rsus: Sequence[Rsu]
 ) -> tuple[tuple[NDArray[np.float64], ...], tuple[str, ...]]:
-    """Return the lanes, polylines (points, 2) in m, in the map's frame; if too many, those near RSUs, and a note."""
+    """Return lanes, polylines (points, 2) in m, in the map's frame; of over 20,000 those near RSUs, and a note."""
     shown = lanes_within(list(lanes.values()), [map_frame(rsus)])
     if len(shown) <= _MOST_LANES:
         return shown, ()

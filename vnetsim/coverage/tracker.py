@@ -88,10 +88,10 @@ class Tracker:
         self._since: _Since = (math.nan, "begin")
 
     def advance(self, frames: Frames, observer: Observer) -> list[CoverageEvent]:
-        """Process the next frames; return, sorted, the events that no event of later frames can precede.
+        """Process the next frames; return, sorted, the events that no later frames can precede; keep the others.
 
-        ``frames`` need at least one instant, all later than those before, and every vehicle that is in a disc, or may
-        be in one at its previous or next row. ``observer`` describes their rows. Other events are kept for later calls.
+        ``frames`` need at least one instant, all later than those before. They need a row of every vehicle that is in a
+        disc, or may be in one at its previous or next row. ``observer`` describes the rows.
         """
         if self._last is None:
             self._since = float(frames.time_s[0]), "begin"
@@ -158,7 +158,7 @@ class Tracker:
     def _open_path(
         self, joined: _JoinedRows, first: int, rsu_id: str, observer: Observer, since: _Since, *, crossed: bool
     ) -> tuple[VehiclePath, _Columns]:
-        """Return a new path without points, and its columns; ``first``: index of its first row in ``joined``."""
+        """Return an empty path and its columns; ``first``: its row in ``joined``; ``crossed``: it crossed the rim."""
         row = int(joined.row[first])
         cause: EntryCause
         if crossed:
@@ -184,7 +184,7 @@ class Tracker:
         return path, columns
 
     def _close_path(self, path: VehiclePath, cause: ExitCause, edge: str) -> None:
-        """Add an exit at the path's last point to ``_held``; if it lasted 0 s, drop its entry, count it as glimpsed."""
+        """Add the path's exit, at its last point, to ``_held``; a path of 0 s loses its entry, counts as glimpsed."""
         if path.time_s[-1] > path.time_s[0]:
             self._held.append(Left(time_s=path.time_s[-1], path=path, window=window_of(path, cause, edge)))
         else:  # its entry is at its last row and so not yet returned
@@ -304,7 +304,7 @@ class _JoinedRows:
         return zip(*(column.tolist() for column in columns), strict=True), np.ascontiguousarray(points.T)
 
     def _find_rows_near(self, discs: Floats) -> tuple[Integers, Integers]:
-        """Return sorted pairs of disc and row: all rows in a disc or within ``reach_m`` of it, some farther away."""
+        """Return sorted pairs as arrays of disc and row: all rows up to ``reach_m`` outside a disc, and some others."""
         rows = [np.zeros(0, dtype=np.int64) for _ in discs]
         if len(self.vehicle):
             side_m = discs[:, 2].max() + self.reach_m
@@ -327,7 +327,7 @@ class _JoinedRows:
         return np.repeat(np.arange(len(discs)), [len(found) for found in rows]), np.concatenate(rows)
 
     def _find_crossings(self, row: Integers, x_m: Floats, y_m: Floats, range_m: Floats) -> tuple[Floats, Floats]:
-        """Return entry and exit of segments from x, y (m from the centre) to ``row``: points (S, 2, 4), shares."""
+        """Return entry and exit of segments from x, y (m off centre) to ``row``: points (S, 2, 4), shares (S, 2)."""
         # the points are time, x, y and speed, clipped to the segment; the shares are not clipped
         before, step = self.sample[row - 1], self.sample[row] - self.sample[row - 1]
         columns = (x_m, y_m, step[:, 1], step[:, 2], range_m)

@@ -114,10 +114,7 @@ class Window:
 
 
 def window_of(path: VehiclePath, exit_cause: ExitCause, exit_edge: str) -> Window:
-    """Return the window of a finished path, whose last point is the exit and later than the entry.
-
-    ``exit_edge`` is empty if unknown.
-    """
+    """Return the window of a finished path: its last point is the exit, after the entry; ``exit_edge`` may be empty."""
     columns = (path.time_s, path.x_m, path.y_m, path.speed_mps)
     time_s, x_m, y_m, speed_mps = (np.array(values, dtype=np.float64) for values in columns)
     length_m = float(np.hypot(x_m[1:] - x_m[:-1], y_m[1:] - y_m[:-1]).sum())
@@ -144,10 +141,10 @@ def window_of(path: VehiclePath, exit_cause: ExitCause, exit_edge: str) -> Windo
 
 
 def cut_window(path: VehiclePath, time_s: float) -> Window:
-    """Return the window of an unfinished path, cut at the first point after ``time_s``.
+    """Return the window, with cause ``end``, of an unfinished path up to its first point after ``time_s`` (s).
 
-    All points are the source's own, also the last one, which may be later than ``time_s`` (s), the end of the run: a
-    replay then interpolates the same numbers. If the path ends before (with a faulty source), ``time_s`` is the exit.
+    ``time_s`` is the end of the run; the point after it is kept, so that a replay interpolates the same numbers. If the
+    path ends before ``time_s``, with a faulty source, the vehicle stays at its last point until ``time_s``.
     """
     known = max(2, bisect_right(path.time_s, time_s) + 1)
     times, xs, ys, speeds = (list(v[:known]) for v in (path.time_s, path.x_m, path.y_m, path.speed_mps))

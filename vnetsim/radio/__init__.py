@@ -53,7 +53,7 @@ class RadioModel(Protocol):
 
     @optional
     def entered(self, height_m: float, memory: Any) -> None:
-        """Handle the first entry into coverage of a vehicle with a height (m)."""
+        """Handle, perhaps in ``memory``, that a vehicle of this height (m) enters coverage for the first time."""
         ...
 
     @optional

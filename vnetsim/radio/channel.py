@@ -33,7 +33,7 @@ class RateUse:
     notes: Sequence[str] = ()  # the model's notes for the user
 
     def count(self, rate_bps: float) -> float:
-        """Count a rate (bit/s) that was just looked up, and return it."""
+        """Count a rate (bit/s) that was just looked up, and the state of its link; return the rate."""
         self.looked_up += 1
         self.capped += self.cap_bps is not None and rate_bps >= self.cap_bps
         if state := self.state():

@@ -198,26 +198,26 @@ class Tr37885:
         )
 
     def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink) -> float:
-        """Return the rate from RSU to vehicle (bit/s); sets ``state.memory.state``."""
+        """Return the rate from RSU to vehicle (bit/s); ``state.memory.state`` then says what blocks the link."""
         return self._rsu_link_bps(rsu, vehicle_m, state, uplink=False)
 
     def uplink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink) -> float:
-        """Return the rate from vehicle to RSU (bit/s); sets ``state.memory.state``."""
+        """Return the rate from vehicle to RSU (bit/s); ``state.memory.state`` then says what blocks the link."""
         return self._rsu_link_bps(rsu, vehicle_m, state, uplink=True)
 
     def sidelink_bps(self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: DrawnLink) -> float:
-        """Return the rate between two vehicles (bit/s), always without interference; sets ``state.memory.state``."""
+        """Return the rate between two vehicles (bit/s), without interference; sets ``state.memory.state`` in words."""
         loss_db = self.loss_db(sender_m, receiver_m, self.environment_of(rsu), state)
         received_dbm = self.vehicle_power_dbm + 2 * self.vehicle_antenna_dbi - loss_db
         return self.capacity_bps(received_dbm, self.vehicle_noise_figure_db)
 
     def received_dbm(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink) -> float:
-        """Return the power that a vehicle receives from an RSU (dBm); sets ``state.memory.state``."""
+        """Return the power received from an RSU (dBm); ``state.memory.state`` then says what blocks the link."""
         loss_db = self.loss_db((rsu.x_m, rsu.y_m), vehicle_m, self.environment_of(rsu), state)
         return self.rsu_power_dbm + self.rsu_antenna_dbi + self.vehicle_antenna_dbi - loss_db
 
     def environment_of(self, rsu: Rsu) -> str:
-        """Return the setting's environment; with ``scenario`` that of the RSU, ``urban`` if it has none."""
+        """Return the setting ``environment``; if it is ``scenario``, the RSU's, or ``urban`` if the RSU has none."""
         return (rsu.environment or "urban") if self.environment == "scenario" else self.environment
 
     def loss_db(self, one_m: PositionM, other_m: PositionM, environment: str, state: DrawnLink) -> float:
@@ -256,7 +256,7 @@ class Tr37885:
         )
 
     def _interference_mw(self, own: Rsu, receiver_m: PositionM, memory: RunMemory, *, uplink: bool) -> float:
-        """Return the unshadowed power (mW) of other RSUs than ``own`` at a vehicle, or at ``own`` if ``uplink``."""
+        """Return unshadowed power (mW) of other RSUs at a vehicle, or ``own`` if ``uplink``; 0 for setting ``none``."""
         if self.interference == "none":
             return 0.0
         total_mw = 0.0

@@ -99,7 +99,7 @@ class RateTable:
 
 
 def _read_curves(path: Path) -> _Curves:
-    """Return a file's curves, only one, for True, if it has no column ``line_of_sight``; InputError if it is wrong."""
+    """Return distances (m) and rates (bit/s) by line of sight (True without that column); InputError if faulty."""
     what = "no table of rates, a CSV file with the columns distance_m and rate_mbps"
     # polars would read a path as a pattern or a web address
     with damage_as_input_error(path, what), path.open("rb") as file:

@@ -86,7 +86,7 @@ def names_source(scenario: str) -> bool:
 
 
 def scenario_at(scenario: str, folder: Path) -> str:
-    """Return a scenario as written in a settings file in ``folder``, its path, if any, joined to ``folder``."""
+    """Return a scenario written in a settings file: a path is joined to the file's ``folder``, a name is unchanged."""
     if source_file(scenario) is not None:
         return at_folder(scenario, folder)
     return scenario if names_source(scenario) else str(folder / scenario)

@@ -26,7 +26,7 @@ class ResolvedPlugin:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Name, source and settings, for the manifest."""
+        """The plug-in for the manifest: ``name``, ``source`` and ``settings``, in TOML values."""
         return {"name": self.found.name, "source": self.found.source, "settings": self.plain_settings}
 
 

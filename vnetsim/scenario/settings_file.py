@@ -55,7 +55,7 @@ _PLUGINS: Mapping[str, Key] = {key: tuple(key.split(".")) for key in PLUGIN_KEYS
 
 
 def parse_override(text: str) -> Override:
-    """Return path and value of ``table.key=value``; a value that is not TOML is text. InputError without = or a key."""
+    """Return ``("table", "key")`` and value of ``table.key=value``, text if not TOML; InputError without = or a key."""
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
     if not equals or not all(path):
@@ -67,7 +67,7 @@ def parse_override(text: str) -> Override:
 
 
 def _with_value(values: Settings, path: Key, value: Any) -> Settings:
-    """Return settings with a value at ``path``; a table replaces all settings below it, an empty table none."""
+    """Return settings with ``value`` for all at or below ``path``; ``{}`` replaces none outside ``WHOLE_TABLES``."""
     others = {key: old for key, old in values.items() if key[: len(path)] != path}
     new = leaves({path[-1]: value}, path[:-1])
     if len(others) == len(values) or (path in values and path in new):
@@ -76,7 +76,7 @@ def _with_value(values: Settings, path: Key, value: Any) -> Settings:
 
 
 def to_tables(values: Settings, where: str = "") -> dict[str, Any]:
-    """Return settings as nested tables; InputError, which begins with ``where``, if one is below another's value."""
+    """Return settings as nested tables; InputError, beginning with ``where``, if a value has settings below it."""
     result: dict[str, Any] = {}
     for path, value in sorted(values.items(), key=lambda setting: len(setting[0])):  # values before what is below them
         table = result
@@ -90,7 +90,7 @@ def to_tables(values: Settings, where: str = "") -> dict[str, Any]:
 
 
 def leaves(table: Mapping[str, Any], above: Key = ()) -> Settings:
-    """Return the settings of nested tables by path; a quoted dotted key means the same as an unquoted one.
+    """Return the settings of nested tables by path, which starts with ``above``; quoted dotted keys count as unquoted.
 
     An empty table, and a table that is one value (``WHOLE_TABLES``), is returned as a value.
     """
@@ -105,7 +105,7 @@ def leaves(table: Mapping[str, Any], above: Key = ()) -> Settings:
 def keys_in_file(scenario: str) -> set[str]:
     """Return the dotted keys that an experiment file (.toml) sets; InputError if it cannot be read.
 
-    Empty for other scenarios, and for files that set most settings: the user did not choose those.
+    Empty for other scenarios, and for a file with more than half of all settings: vnetsim wrote that, not the user.
     """
     found = leaves(read_toml(Path(scenario))) if Path(scenario).suffix == ".toml" else {}
     return set() if names_most(found) else {".".join(path) for path in found}
@@ -130,6 +130,7 @@ def to_plain(settings: Any) -> dict[str, Any]:
     """
 
     def plain(value: Any) -> Any:
+        """Return tuples as lists, and tables without keys that are None, at any depth; other values as they are."""
         if isinstance(value, Mapping):
             return {key: plain(item) for key, item in value.items() if item is not None}
         return list(value) if isinstance(value, tuple) else value
@@ -148,7 +149,7 @@ def to_toml(experiment: Experiment) -> str:
 
 
 def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
-    """Return a learner's own defaults by dotted key; RunError for keys that it may not set. See ``Learner``."""
+    """Return a learner's own defaults by dotted key; RunError for a table, or keys of scenario, learner or learning."""
     given: Mapping[str, Any] = getattr(learner, "defaults", {})
     wrong = f"learner '{learner.name}': its own defaults are wrong"
     for key, value in given.items():
@@ -162,7 +163,7 @@ def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
 def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
     """Return the settings of one of a learner's scales, by dotted key; ``laptop`` has none by default. See ``Learner``.
 
-    InputError if the learner has no such scale, RunError for a key that a scale may not set.
+    InputError if the learner has no such scale, RunError for a key outside the tables ``SCALED``.
     """
     scales: Mapping[str, Mapping[str, Any]] = {LAPTOP: {}, **getattr(learner, "scales", {})}
     if scale not in scales:
@@ -184,7 +185,7 @@ def _with_defaults(values: Settings, defaults: Settings) -> Settings:
 
 
 def _with_other_defaults(values: Settings, old: Settings, new: Settings, general: Settings) -> Settings:
-    """Return ``values``; one that equals its old (else general) default becomes its new (else general) default."""
+    """Return ``values``, each at its ``old`` default set to its ``new`` one; ``general`` has those missing there."""
     changed = {path for path in {*old, *new} if values.get(path) == old.get(path, general.get(path))}
     return values | {path: new.get(path, general.get(path)) for path in sorted(changed)}
 
@@ -199,7 +200,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read_settings(scenario: str) -> tuple[Settings, Path | None]:
-    """Return the settings in a TOML file or run directory and the file's path; else only ``scenario``, and None."""
+    """Return settings and file of a TOML file or run, else ``scenario`` and None; InputError if they are faulty."""
     path = Path(scenario)
     if path.suffix == ".toml":
         tables = read_toml(path)
@@ -229,7 +230,7 @@ def _with_paths_at(values: Settings, folder: Path) -> Settings:
 
 
 def _with_recorded_path(key: str, name: str, folder: Path) -> str:
-    """Return the plug-in's ``name`` at ``key``, with its file's full path if the manifest in ``folder`` has that."""
+    """Return a plug-in ``file.py:Class`` with the full path that the manifest in ``folder`` has at ``key``, if any."""
     file = code_file(name)
     if file is None or str(file) != file.name:
         return name
@@ -239,7 +240,7 @@ def _with_recorded_path(key: str, name: str, folder: Path) -> str:
 
 
 def _without_code(values: Settings, overrides: Sequence[Override], file: Path) -> Settings:
-    """Return a run directory's settings with downloads off; InputError for code that ``overrides`` do not replace."""
+    """Return a run's settings with downloads off; InputError if ``overrides`` do not replace a plug-in in a file."""
     given = {path for path, _ in overrides}
     for key, path in _PLUGINS.items():
         if path not in given:
@@ -249,7 +250,7 @@ def _without_code(values: Settings, overrides: Sequence[Override], file: Path) -
 
 
 def _fit_recording(values: Settings, folder: Path, learner: type[Learner], own: Settings, *, new: bool) -> Settings:
-    """Return recorded settings for a learner; if it is ``new``, its ``own`` defaults replace the recorded learner's."""
+    """Return a run's settings for a learner; if ``new``, old defaults become its ``own``, unknown keys are dropped."""
     record = _read_manifest(folder)
     old = leaves(found) if isinstance(found := record.get("learner_defaults"), dict) else None
     if record.get("kind") == "timing" and values.get(_ROUNDS) == ALL_ROUNDS:
@@ -263,7 +264,7 @@ def _fit_recording(values: Settings, folder: Path, learner: type[Learner], own: 
 
 
 def _without_table(values: Settings, table: str, keep: Collection[str] = ()) -> Settings:
-    """Return the settings without those of ``table``, except those whose names are in ``keep``."""
+    """Return the settings of all other tables, and those of ``table`` whose names are in ``keep``."""
     return {path: value for path, value in values.items() if path[0] != table or (len(path) > 1 and path[1] in keep)}
 
 
@@ -356,7 +357,7 @@ def _build_experiment(values: Settings, where: str) -> Experiment:
 
 
 def with_overrides(experiment: Experiment, overrides: Sequence[Override]) -> Experiment:
-    """Return a copy of an experiment with ``overrides``; InputError for an unknown key or a wrong value."""
+    """Return an experiment with ``overrides``, not the settings of replaced plug-ins; InputError if one is wrong."""
     return _build(leaves(to_plain(experiment)), overrides, None)
 
 

@@ -86,7 +86,7 @@ class GaussianSource:
         return PathTraffic([rsu], info, lambda: self._make_paths(rsu, last_s, request.streams))
 
     def _make_paths(self, rsu: Rsu, end_s: float, streams: Streams) -> Iterator[Path]:
-        """Yield each vehicle's path and why it ends, sorted by entry; paths end at ``end_s`` (s; inf: no end)."""
+        """Yield each vehicle's path and why it ends, sorted by entry; paths are cut at ``end_s`` (s; inf: not cut)."""
         for index, (enter_s, speed_mps, direction) in enumerate(self._draw_vehicles(streams)):
             if enter_s >= end_s:
                 return

@@ -76,6 +76,7 @@ class NetFile:
         roots: list[str] = []
 
         def start(name: str, attributes: Mapping[str, str]) -> None:
+            """Store the element, and the first one's name in ``roots``; InputError for a malformed element."""
             roots[:] = roots or [name]
             try:
                 self._add_element(name, attributes)

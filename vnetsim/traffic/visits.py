@@ -83,7 +83,7 @@ class JumpsSource:
         return PathTraffic(rsus, info, lambda: self._make_paths(rsus, seed))
 
     def _make_paths(self, rsus: Sequence[Rsu], seed: int) -> Iterator[Path]:
-        """Yield a path for each stay of a vehicle at an RSU, and why it ends, sorted by entry."""
+        """Yield a path and why it ends, for each stay of a vehicle at an RSU; sorted by time of entry."""
         generator = np.random.default_rng(seed)
         coming = [(0, vehicle, vehicle % self.rsus) for vehicle in range(self.vehicles)]  # sorted, so a heap
         last = math.ceil(self.duration_s / self.step_s)
@@ -130,6 +130,7 @@ class AccessLogSource:
         info = source_info(self, begin_s=begin_s, end_s=end_s, seed=None, inputs=inputs)
 
         def paths() -> Iterator[Path]:
+            """Yield a path and why it ends, for each row of the log; sorted by time of entry."""
             for vehicle, rsu, enter_s, exit_s in log.iter_rows():
                 yield _make_path(vehicle, by_id[rsu], [enter_s, exit_s], end_s, self.speed_kmh)
 
@@ -161,7 +162,7 @@ class AccessLogSource:
 
 
 def _make_path(vehicle_id: str, rsu: Rsu, times_s: list[float], end_s: float, speed_kmh: float) -> Path:
-    """Return a path at the RSU's place, a point for each time, and why it ends: ``end`` if at ``end_s``."""
+    """Return a path at the RSU's place, one point for each time, and its exit cause: ``crossing`` before ``end_s``."""
     count = len(times_s)
     path = VehiclePath(
         vehicle_id=vehicle_id,

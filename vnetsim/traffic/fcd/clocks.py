@@ -89,7 +89,7 @@ def _find_clock(head: list[FcdPart]) -> Clock:
 
 
 def _merge_instants(parts: Iterator[FcdPart], same_s: float) -> Iterator[FcdPart]:
-    """Yield parts with each instant at most ``same_s`` (s) after the one before merged into that one, at its time."""
+    """Yield parts; successive steps at most ``same_s`` (s) apart become one step, at the time of the first."""
     before: FcdPart | None = None
     try:
         for part in parts:

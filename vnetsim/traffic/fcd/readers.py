@@ -82,7 +82,7 @@ def _project_positions(parts: Iterator[FcdPart], net: NetFile, notes: list[str])
 
 
 def _read_parts(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield numbered parts in m, s, m/s (NaN: no speed), by file suffix; extend ``notes``; InputError if damaged."""
+    """Yield a recording's parts in m, s, m/s (NaN: no speed), vehicles numbered; add notes; InputError if damaged."""
     name = path.name.removesuffix(".gz")
     reader = _read_xml if name.endswith(".xml") else read_csv if name.endswith(".csv") else read_parquet
     time_s, length_m = settings.time_unit_s, METRES[settings.length_unit]
@@ -227,7 +227,7 @@ def _read_xml(path: Path, columns: Mapping[str, str], _notes: list[str]) -> Iter
 
 
 def _add_speeds(parts: Iterator[FcdPart], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield parts with missing speeds (m/s) computed from positions; append a note if there are any."""
+    """Yield parts with missing speeds (m/s) computed from positions; append a note if one was missing."""
     # mean speed since the vehicle's previous row; at its first row, and after a pause or jump, until its next row, or 0
     before: list[FcdPart] = []
     held: list[FcdPart] = []
@@ -253,7 +253,7 @@ def _add_speeds(parts: Iterator[FcdPart], notes: list[str]) -> Iterator[FcdPart]
 
 
 def _fill_speeds(before: Sequence[FcdPart], parts: Sequence[FcdPart], after: Sequence[FcdPart]) -> list[FcdPart]:
-    """Return ``parts`` with missing speeds computed from their rows and those of the parts before and after."""
+    """Return ``parts`` with missing speeds (m/s) from positions in all given parts; 0 for a vehicle with one row."""
     if not any(np.isnan(part.speed_mps).any() for part in parts):
         return list(parts)
     every = [*before, *parts, *after]

@@ -198,7 +198,7 @@ class _RecordedVehicles:
         self._fastest_mps = 0.0
 
     def make_frames(self, part: FcdPart, begin_s: float) -> Frames | None:
-        """Return a part's frames from ``begin_s`` (s) on, or None if it ends earlier; far rows may be left out."""
+        """Return a part's frames from ``begin_s`` (s) on, None if it ends earlier; may lack rows far from all RSUs."""
         self._part = part
         gaps_s = np.diff(part.time_s, prepend=self._time_s)
         resumed = self._find_pauses(part, np.flatnonzero(gaps_s > self._longest_s))
@@ -229,7 +229,7 @@ class _RecordedVehicles:
         )
 
     def _find_pauses(self, part: FcdPart, steps: Integers) -> NDArray[np.bool_]:
-        """Return for each step of a part whether the recording paused before it; ``steps``: those after long gaps."""
+        """Return for each step whether the recording paused before it; only ``steps``, after long gaps, are checked."""
         # with at most one vehicle before a gap and a different one after it, the road may have been empty
         resumed = np.zeros(len(part.time_s), dtype=np.bool_)
         for step in steps.tolist():
@@ -246,7 +246,7 @@ class _RecordedVehicles:
         return resumed
 
     def _number_vehicles(self, part: FcdPart) -> Integers:
-        """Return each row's vehicle number; record which rows are new, and when and as what each id was last seen."""
+        """Return each row's vehicle number; record vehicles' first rows, and time and vehicle of each id's last row."""
         self._new = np.zeros(len(part.vehicle), dtype=np.bool_)
         order = order_by_vehicle(part.vehicle)
         number, step = part.vehicle[order], part.step[order]
@@ -280,7 +280,7 @@ class _RecordedVehicles:
         return vehicle
 
     def _find_vehicle(self, row: int, before: int) -> int:
-        """Return a row's vehicle: ``before``, its id's last (< 0: none), if types agree; else by type, or a new one."""
+        """Return a row's vehicle: its id's last (``before``, < 0: none), if types agree; else by type, or a new one."""
         number, type_id = int(self._part.vehicle[row]), self._part.types[row] or ""
         known = "" if before < 0 else self._kinds[before]
         if before >= 0 and (not type_id or not known or type_id == known):
@@ -298,7 +298,7 @@ class _RecordedVehicles:
         return found
 
     def vehicle_id(self, row: int) -> str:
-        """Return the id of a row's vehicle; with its type if the id first belonged to a vehicle of another type."""
+        """Return the id of a row's vehicle; ``id (type)`` if a vehicle of another type had the id before."""
         at = int(self._rows[row])
         return self._names.get(int(self._vehicle[at])) or str(self._part.ids[at])
 
@@ -334,7 +334,7 @@ class _RecordedVehicles:
         return near
 
     def _describe(self, row: int) -> tuple[str, str | None, None, None]:
-        """Return id, type (None if not recorded), None, None for a row; InputError if the filter needs a type."""
+        """Return id, type (None: unknown), None and None for a row; InputError if its type is needed and unknown."""
         type_id, name = self.vehicle_type(row) or None, self.vehicle_id(row)
         if not type_id and not (self._types.is_default or self._types.takes_all):
             where = self._part.where[self._part.step[self._rows[row]]]

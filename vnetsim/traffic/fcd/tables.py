@@ -101,10 +101,10 @@ def parse_seconds(text: str) -> float:
 def read_csv(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
     """Yield the steps of a CSV recording, plain or gzipped, by time, with values as recorded; missing speeds are NaN.
 
-    ``columns`` is ``traffic.columns``: by key the table's names where they are not SUMO's, empty for a column not to be
-    read. A note on each deviation from SUMO's format is appended to ``notes``. InputError for a missing column or a
-    malformed row, after all steps before it if times ascend; OSError for an unreadable file; EOFError or zlib.error for
-    a damaged gzip stream.
+    ``columns`` is ``traffic.columns``: by key, the names of columns that SUMO calls otherwise; a column with an empty
+    name is not read. A note on each deviation from SUMO's format is appended to ``notes``. InputError for a missing
+    column or a malformed row, after all steps before it if times ascend; OSError for an unreadable file; EOFError or
+    zlib.error for a damaged gzip stream.
     """
     opener: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -148,7 +148,7 @@ def read_parquet(path: Path, columns: Mapping[str, str], notes: list[str]) -> It
 
 
 def _find_columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> dict[str, str]:
-    """Return the table's names of the columns to read by SUMO's names; InputError if one that it needs is missing."""
+    """Return the table's names of columns by SUMO's names; InputError if a required or renamed column is missing."""
     names = {ours: renamed.get(short, ours) for short, ours in RECORDED.items()}
     needed = [names[name] for name in _REQUIRED] + [name for name in renamed.values() if name]
     missing = [name for name in dict.fromkeys(needed) if name not in found]
@@ -162,7 +162,7 @@ def _find_columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) 
 
 
 def _is_sorted_by_time(rows: pl.LazyFrame, time: int) -> bool:
-    """Return whether times (column ``time``) of the first rows decrease by rounding at most; True if unreadable."""
+    """Return whether times (``time``: column index) of the first rows decrease only by rounding; True if unreadable."""
     # in a table sorted by vehicle, times decrease where the second vehicle begins; a later decrease is refused later
     texts = pl.nth(time).cast(pl.String).str.strip_chars().str.replace(",", ".", literal=True)
     try:
@@ -188,7 +188,7 @@ def _replace_commas(batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterat
 def _sort_by_time(
     path: Path, table: pl.LazyFrame, time: int, batches: Iterator[pl.DataFrame], notes: list[str]
 ) -> Iterator[pl.DataFrame]:
-    """Yield batches by time (column ``time``); if unsorted, read all first, append a note, InputError if malformed."""
+    """Yield batches by time (``time``: column index); if unsorted, read all and add a note; InputError if malformed."""
     if _is_sorted_by_time(table, time):
         yield from batches
         return
@@ -203,12 +203,13 @@ def _sort_by_time(
 
 
 def _read_csv_batches(path: Path, rows: Any, names: list[str], wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """Yield the wanted columns as text under SUMO's names, with line numbers; InputError after the rows before it."""
+    """Yield ``wanted`` columns as text, with line numbers; InputError for a malformed row, after the rows before."""
     fault: InputError | None = None
     cells = itemgetter(*map(names.index, wanted.values()))
     schema = {_LINE: pl.Int64(), **dict.fromkeys(wanted, pl.String())}
 
     def numbered() -> Iterator[tuple[int | str, ...]]:
+        """Yield line number and wanted cells of each row; at a malformed row set ``fault`` and stop."""
         nonlocal fault
         try:
             for row in rows:
@@ -250,7 +251,7 @@ def _read_parquet_batches(path: Path, wanted: Mapping[str, str]) -> Iterator[pl.
 
 
 def _divide_into_parts(path: Path, names: Mapping[str, str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdPart]:
-    """Yield the complete steps of batches; then InputError for a bad number, or for a table with persons only."""
+    """Yield batches as parts of whole steps without persons; then InputError for a bad number, or for persons only."""
     kept = left_out = False
     rest: pl.DataFrame | None = None
     # a step without vehicles is one row without an id; before SUMO 1.28 rows of persons have no vehicle id either
@@ -316,7 +317,7 @@ def _format_position(path: Path, line: int | None) -> str:
 
 
 def _detect_persons(names: Mapping[str, str]) -> pl.Expr:
-    """Return an expression for whether a row is a person or container; false for all if the columns do not tell."""
+    """Return a polars expression: true for persons and containers; false for all if columns ``names`` do not tell."""
     laneless = pl.col("vehicle_lane").fill_null("") == "" if "vehicle_lane" in names else pl.lit(value=True)
     if "vehicle_edge" in names:
         return laneless & (pl.col("vehicle_edge").fill_null("") != "")

@@ -26,12 +26,14 @@ def options_of(config: Path) -> dict[str, str]:
     open_elements: list[str] = []
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
+        """Store the option of an element with an attribute ``value`` or ``v``."""
         open_elements.append(name)
         value = attributes.get("value", attributes.get("v"))
         if value is not None:
             options[name] = value
 
     def text(content: str) -> None:
+        """Append text to the option of the innermost open element."""
         if content.strip() and open_elements:
             options[open_elements[-1]] = options.get(open_elements[-1], "") + content.strip()
 
@@ -45,7 +47,7 @@ _DRIVEN = ("vehicle", "trip", "flow")
 
 
 def _listed_files(config: Path, keys: Iterable[str]) -> Iterator[Path]:
-    """Yield the files that a configuration lists as values of the options ``keys``; those that exist."""
+    """Yield the existing files that the options ``keys`` of a configuration list."""
     options = options_of(config)
     for key in keys:
         for name in filter(None, map(str.strip, options.get(key, "").split(","))):
@@ -58,6 +60,7 @@ def _find_vehicle_types(config: Path) -> set[str] | None:
     driven, distributions, inside, whole = set[str](), set[str](), False, True
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
+        """Collect types of vehicles, and of distributions; clear ``whole`` at an ``include``."""
         nonlocal inside, whole
         whole &= name != "include"
         if name == "vTypeDistribution":
@@ -84,6 +87,7 @@ def _find_building_files(config: Path) -> list[Path]:
     for file in _listed_files(config, _ADDITIONAL):
 
         def start(name: str, attributes: Mapping[str, str], file: Path = file) -> None:
+            """Add ``file`` to ``found`` if the element is a building."""
             if name == "poly" and attributes.get("type", "").startswith("building"):
                 found[file] = None
 
@@ -96,6 +100,7 @@ def rsu_ids(config: Path) -> list[str]:
     found = set[str]()
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
+        """Add the id of the element if it is an RSU."""
         if name == "poi" and attributes.get("type") == "rsu":
             found.add(attributes.get("id", ""))
 

@@ -55,7 +55,7 @@ def count_leaving(config: Path, options: Sequence[str], until_s: float, version:
 
 
 def _cache_key(config: Path, options: Sequence[str], version: str) -> str | None:
-    """Return the name of a count in the cache; None if the traffic is random or paths contain variables."""
+    """Return the name under which counts are cached; None if traffic is random or paths contain variables."""
     named = options_of(config)
     seeded = "--seed" in options or not is_true(named.get("random", ""))
     if not seeded or any("$" in value for value in named.values()):  # paths may contain environment variables
@@ -117,6 +117,7 @@ def _read_leaving_counts(path: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
 
     def start(element: str, attributes: Mapping[str, str]) -> None:
+        """Add the count of vehicles that left, if the element is an ``edge`` that has one."""
         if element == "edge" and attributes.get("left", "").isdigit():
             counts[attributes["id"]] = counts.get(attributes["id"], 0) + int(attributes["left"])
 

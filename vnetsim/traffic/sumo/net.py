@@ -43,7 +43,7 @@ class SumoNet:
 
     @cached_property
     def longest_jump_m(self) -> float:
-        """Longest way (m) over a junction, driven in no time if the net has no internal lanes; 0 if it has them."""
+        """Largest jump (m) of a vehicle over a junction, in a net without internal lanes; 0 if the net has them."""
         if any(lane.startswith(":") for lane in self.api.lane.getIDList()):
             return 0.0
         shapes = [np.array(self.api.junction.getShape(name)) for name in self._junctions]
@@ -91,7 +91,7 @@ class SumoNet:
         ]
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return ids of junctions with traffic lights, by name or, after a counting run of SUMO, the busiest first."""
+        """Return ids of junctions with traffic lights, sorted by name, or by vehicles counted in a run of SUMO."""
         incoming_lanes = self._find_signalised()
         return list(self._count_passes(incoming_lanes)) if busiest_first else sorted(incoming_lanes)
 
@@ -130,7 +130,7 @@ class SumoNet:
         return _LONGEST_S if end_s < 0 else min(_LONGEST_S, end_s - simulation.getTime())
 
     def _find_signalised(self) -> dict[str, set[str]]:
-        """Return the lanes (ids) into junctions with traffic lights, by junction, except those closed to motors."""
+        """Return by junction with traffic lights the ids of its incoming lanes that motor vehicles may use."""
         incoming_lanes: dict[str, set[str]] = {}
         for light in self.api.trafficlight.getIDList():
             for lane in set(self.api.trafficlight.getControlledLanes(light)):
@@ -165,11 +165,11 @@ def add_rsu_pois(api: Any, rsus: Sequence[Rsu]) -> list[str]:
 
 
 def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[str, float]]) -> tuple[str, float] | None:
-    """Add a POI to SUMO; return it and the radius (m) of one circle around all RSUs' circles, or None.
+    """Return a POI, added to SUMO, and the radius (m) of one circle around all RSUs' circles; None if it is no better.
 
     ``places`` are POI and radius (m) of each RSU's circle. SUMO reports a vehicle once for every circle that contains
     it. So one large circle is better only if it contains fewer lanes than the RSUs' circles, with lanes in several
-    circles counted several times. If it is not better, or there is one RSU, the result is None.
+    circles counted several times. With one RSU no POI is added, and the result is None.
     """
     if len(rsus) == 1:
         return None

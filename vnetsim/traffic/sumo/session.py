@@ -72,7 +72,7 @@ class SumoSession:
             raise
 
     def make_run_error(self, error: Exception) -> RunError:
-        """Return what to raise after ``error`` in a step, with SUMO's reason; waits up to 10 s for SUMO to exit."""
+        """Return the RunError for an ``error`` in a step, with SUMO's reason; waits up to 10 s for SUMO to exit."""
         return RunError(f"{self._config}: SUMO failed while running: {self._find_reason(error)}")
 
     @contextlib.contextmanager
@@ -119,7 +119,7 @@ class SumoSession:
         )
 
     def _connect(self) -> Any:
-        """Start SUMO; return the TraCI connection. InputError if SUMO refuses the scenario, RunError if silent."""
+        """Start SUMO; return the TraCI connection. InputError for a refused scenario, RunError without any answer."""
         with socket.socket() as free:
             free.bind(("", 0))
             port = free.getsockname()[1]

@@ -119,7 +119,7 @@ class SumoTraffic(OpenedTraffic):
         )
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield the coverage events, only once; RunError if SUMO fails, or the traffic was closed or already read."""
+        """Yield the coverage events of all passes; RunError if SUMO fails, or traffic was closed or already read."""
         shift_s, seed = 0.0, self._info.seed
         assert seed is not None
         for index in count():

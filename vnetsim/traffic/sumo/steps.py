@@ -161,7 +161,7 @@ class Pass:
             self._parts.put(part)
 
     def _has_next_step(self, requested: int) -> bool:
-        """Return whether there is a step after ``requested`` ones: to the end, or the last vehicle SUMO expects."""
+        """Return whether SUMO has a step after ``requested`` ones: before its end, or while it expects vehicles."""
         if self._stopped:
             return False
         if self._end_s >= 0:

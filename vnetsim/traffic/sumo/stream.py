@@ -76,11 +76,11 @@ class SumoSteps:
         return len(self._requested)
 
     def request(self) -> None:
-        """Request a step and the kinds of the vehicles that departed since the last request, without waiting."""
+        """Request a step, and type, class and height of vehicles departed since the last request; does not wait."""
         self._send(_STEP)
 
     def fetch_last_kinds(self) -> None:
-        """Request and wait for the kinds of the vehicles that departed last; call it when no step is awaited."""
+        """Request type, class and height of the vehicles departed last, and wait; call it when no step is awaited."""
         if self._new:
             self._send(b"")
             self._store_kinds(self._receive_message())

@@ -52,6 +52,7 @@ def _read_trips(path: Path) -> dict[str, float]:
     sums, arrived = defaultdict[str, float](float), 0
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
+        """Add a ``tripinfo`` element to ``sums`` and ``arrived`` if its vehicle arrived."""
         nonlocal arrived
         # with tripinfo-output.write-unfinished the arrival of others is -1; vaporized vehicles were removed on the way
         if name != "tripinfo" or not _parse_number(attributes, "arrival") >= 0 or attributes.get("vaporized"):
@@ -70,6 +71,7 @@ def _read_edges(path: Path) -> dict[str, float]:
     metres, seconds, interval = defaultdict[str, float](float), defaultdict[str, float](float), ""
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
+        """Add an ``edge`` element's time and distance to its interval, unless it has no speed."""
         nonlocal interval
         if name == "interval":
             interval = attributes.get("id", "")
