@@ -39,7 +39,7 @@ class Serves:
 
 
 def nearness(rsus: Sequence[Rsu]) -> Quality:
-    """Return the quality by which the nearest RSU is best: minus the distance (m) to the RSU, one of ``rsus``."""
+    """Return a ``Quality`` by which the nearest RSU is best: minus the distance (m) to the path's RSU, in ``rsus``."""
     by_id = {rsu.id: rsu for rsu in rsus}
 
     def quality(path: VehiclePath) -> AtPlace:
@@ -88,8 +88,8 @@ class Association:
         """Yield all ``events``, which must be sorted by time, and a ``Serves`` whenever an RSU begins to serve.
 
         A ``Serves`` comes before the events of its instant if the vehicle left the disc of the RSU that served it,
-        otherwise after them. When a vehicle leaves coverage there is no ``Serves``. With a quality, events are read
-        ``READ_AHEAD_S`` ahead.
+        otherwise after them. When a vehicle leaves coverage there is no ``Serves``. With a quality, events are read 20
+        s ahead.
         """
         batch: list[CoverageEvent] = []
         ahead_s = 0.0 if self._quality is None else READ_AHEAD_S
@@ -203,7 +203,7 @@ class Association:
         return other(x_m, y_m) - serving(x_m, y_m) > self._hysteresis
 
     def _find_turn_s(self, path: VehiclePath, pair: tuple[AtPlace, AtPlace], low_s: float, high_s: float) -> float:
-        """Return the first instant (s) in a span of a path at which ``_is_better`` is not as at its begin ``low_s``."""
+        """Return the first instant (s) up to ``high_s`` at which ``_is_better`` is not as at ``low_s``."""
         before = self._is_better(pair, *position_m(path, low_s))
         while low_s < (middle_s := low_s + (high_s - low_s) / 2) < high_s:
             if self._is_better(pair, *position_m(path, middle_s)) == before:

@@ -53,7 +53,7 @@ def near_lanes(lanes: Sequence[NDArray[np.float64]], rsus: Sequence[Rsu]) -> tup
 def map_lanes(
     lanes: Mapping[str, NDArray[np.float64]], rsus: Sequence[Rsu]
 ) -> tuple[tuple[NDArray[np.float64], ...], tuple[str, ...]]:
-    """Return lanes, polylines (points, 2) in m, in the map's frame; of over 20,000 those near RSUs, and a note."""
+    """Return the lanes (polylines, m) in the map's frame and no note; of over 20,000 those near RSUs, and a note."""
     shown = lanes_within(list(lanes.values()), [map_frame(rsus)])
     if len(shown) <= _MOST_LANES:
         return shown, ()

@@ -244,7 +244,7 @@ class Tr37885:
         return path_db + excess_db
 
     def _rsu_link_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink, *, uplink: bool) -> float:
-        """Return the rate from vehicle to RSU with ``uplink``, else from RSU to vehicle (bit/s)."""
+        """Return the rate (bit/s) from vehicle to RSU if ``uplink``, else from RSU to vehicle; with interference."""
         rsu_m = rsu.x_m, rsu.y_m
         loss_db = self.loss_db(rsu_m, vehicle_m, self.environment_of(rsu), state)
         gains_db = self.rsu_antenna_dbi + self.vehicle_antenna_dbi

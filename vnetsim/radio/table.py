@@ -85,7 +85,7 @@ class RateTable:
     uplink_bps = downlink_bps
 
     def sidelink_bps(self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: _Memory) -> float:
-        """Return the rate between two places (bit/s); beyond the last row, and instead of 0, ``RATE.low``.
+        """Return the rate between two places (bit/s); beyond the last row, and instead of 0, ``RATE.low`` (1e-9 bit/s).
 
         If the table has two curves, sets ``state.state`` to whether the link was in line of sight, in words.
         """

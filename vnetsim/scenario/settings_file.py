@@ -119,7 +119,7 @@ def names_most(settings: Iterable[Key]) -> bool:
 
 @functools.cache
 def _general_defaults() -> Settings:
-    """Return the defaults of all settings, without those that are None by default; do not change the result."""
+    """Return the defaults of all settings by path, except those that are None; do not change the result."""
     return leaves(to_plain(Experiment(scenario="")))
 
 
@@ -240,7 +240,7 @@ def _with_recorded_path(key: str, name: str, folder: Path) -> str:
 
 
 def _without_code(values: Settings, overrides: Sequence[Override], file: Path) -> Settings:
-    """Return a run's settings with downloads off; InputError if ``overrides`` do not replace a plug-in in a file."""
+    """Return a run's settings, downloads off; InputError for a plug-in in a file that ``overrides`` do not replace."""
     given = {path for path, _ in overrides}
     for key, path in _PLUGINS.items():
         if path not in given:
@@ -291,9 +291,9 @@ def read_experiment(
     own default becomes the new learner's default, or the general one; any other value was set by the user and is kept.
 
     In a recorded run ``scale`` changes the settings that are still at their defaults. Its values of ``data`` apply to
-    the learner's own data set only. Without ``trust`` a run directory may not name data to download, or code unless
-    ``overrides`` replace it: InputError. InputError also if the file, a key, a value or the scale is wrong; RunError if
-    the learner's own defaults, or its scale, have a key that a learner may not set.
+    the learner's own data set only. Without ``trust``, a run directory's ``data.download`` is ignored, and code that it
+    names and ``overrides`` do not replace is refused: InputError. InputError also if the file, a key, a value or the
+    scale is wrong; RunError if the learner's own defaults, or its scale, have a key that a learner may not set.
     """
     values, file = _read_settings(scenario)
     recorded = file is not None and file.parent == Path(scenario)
@@ -357,7 +357,7 @@ def _build_experiment(values: Settings, where: str) -> Experiment:
 
 
 def with_overrides(experiment: Experiment, overrides: Sequence[Override]) -> Experiment:
-    """Return an experiment with ``overrides``, not the settings of replaced plug-ins; InputError if one is wrong."""
+    """Return an experiment with ``overrides``, which drop a replaced plug-in's settings; InputError for wrong ones."""
     return _build(leaves(to_plain(experiment)), overrides, None)
 
 

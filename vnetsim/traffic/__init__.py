@@ -25,10 +25,10 @@ def open_traffic(
 ) -> TrafficStream:
     """Open the experiment's scenario; imports only what its kind of traffic needs.
 
-    ``repeat`` overrides ``experiment.traffic.repeat`` unless None: live SUMO and the Gaussian model then play again,
-    recordings and replays do not. ``outputs`` is the folder for the files that the scenario makes SUMO write; None for
-    a temporary one. ``progress`` shows the search for a place for the RSU; None for no display. ``source`` is the
-    traffic source with its settings, if already found.
+    ``repeat`` replaces ``experiment.traffic.repeat``; None keeps it. If true, live SUMO and sources that draw more,
+    such as the Gaussian model, go on after their end; recordings and replays do not. ``outputs`` is the folder for the
+    files that the scenario makes SUMO write; None for a temporary one. ``progress`` shows the search for the busiest
+    junction; None for no display. ``source`` is the traffic source with its settings, if already found.
 
     InputError if the scenario is of an unknown kind, missing or malformed, or does not read a setting that is set;
     RunError if SUMO cannot be started, or a traffic source failed.

@@ -36,7 +36,7 @@ class Place(NamedTuple):
         return cls(int(zone[1]), "+south" in parameters, (x_m, y_m))
 
     def project(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats]:
-        """Return x and y (m) of degrees, to a millimetre: Krueger's series (Karney, J. of Geodesy 85, 2011)."""
+        """Return net x and y (m) of degrees, to a millimetre: Krueger's series (Karney, J. of Geodesy 85, 2011)."""
         n = _FLATTENING / (2 - _FLATTENING)
         radius_m = _AXIS_M / (1 + n) * (1 + n**2 / 4 + n**4 / 64)
         series = (n / 2 - 2 * n**2 / 3 + 5 * n**3 / 16, 13 * n**2 / 48 - 3 * n**3 / 5, 61 * n**3 / 240)

@@ -133,7 +133,7 @@ class TypeFilter:
         )
 
     def refuse_nobody(self, where: str) -> None:
-        """Raise InputError, beginning with ``where``, if vehicles were near RSUs, but none of the named types."""
+        """Raise InputError with ``where`` if vehicles were near RSUs but none took part; never if motor or all may."""
         if self.heights_m or not self._left_out or {MOTOR, ALL}.intersection(self._wanted):
             return
         types = sorted({type_id for type_id, _ in self._left_out})

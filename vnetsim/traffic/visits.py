@@ -162,7 +162,7 @@ class AccessLogSource:
 
 
 def _make_path(vehicle_id: str, rsu: Rsu, times_s: list[float], end_s: float, speed_kmh: float) -> Path:
-    """Return a path at the RSU's place, one point for each time, and its exit cause: ``crossing`` before ``end_s``."""
+    """Return a path at the RSU's place, a point each time, and exit cause: ``end`` at ``end_s``, else ``crossing``."""
     count = len(times_s)
     path = VehiclePath(
         vehicle_id=vehicle_id,

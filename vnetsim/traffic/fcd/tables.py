@@ -329,7 +329,7 @@ def _detect_persons(names: Mapping[str, str]) -> pl.Expr:
 
 
 def _make_part(path: Path, rows: pl.DataFrame, starts: list[int], names: Mapping[str, str]) -> FcdPart:
-    """Return rows, without persons, as one part; ``starts`` are the row indices at which its steps begin."""
+    """Return rows, without those of persons, as one part; ``starts``: row indices at which its steps begin."""
     step = np.repeat(np.arange(len(starts)), np.diff([*starts, rows.height]))
     found = rows.filter("vehicle")
     x_m, y_m, speed_mps = (found[name].to_numpy() for name in _NUMBERS[1:])

@@ -73,6 +73,7 @@ def _find_vehicle_types(config: Path) -> set[str] | None:
             driven.add(attributes.get("id", ""))
 
     def end(name: str) -> None:
+        """Note the end of a distribution."""
         nonlocal inside
         inside &= name != "vTypeDistribution"
 

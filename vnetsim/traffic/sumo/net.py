@@ -91,7 +91,7 @@ class SumoNet:
         ]
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return ids of junctions with traffic lights, sorted by name, or by vehicles counted in a run of SUMO."""
+        """Return ids of junctions with traffic lights, by name, or the busiest first as counted in a run of SUMO."""
         incoming_lanes = self._find_signalised()
         return list(self._count_passes(incoming_lanes)) if busiest_first else sorted(incoming_lanes)
 

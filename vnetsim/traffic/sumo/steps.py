@@ -161,7 +161,7 @@ class Pass:
             self._parts.put(part)
 
     def _has_next_step(self, requested: int) -> bool:
-        """Return whether SUMO has a step after ``requested`` ones: before its end, or while it expects vehicles."""
+        """Return whether a step follows ``requested`` ones: until SUMO's end time, its last vehicle, or ``stop``."""
         if self._stopped:
             return False
         if self._end_s >= 0:

@@ -118,7 +118,7 @@ class SumoSteps:
         return Answer(time_s, data, contexts, teleporting, departed, arrived)
 
     def _store_kinds(self, data: bytes) -> int:
-        """Append the kinds at the beginning of an answer to ``kinds``; return the offset at which they end."""
+        """Append the types, classes and heights that begin an answer to ``kinds``; return the offset of their end."""
         at = 0
         for _ in range(self._requested.popleft()):
             values = []
@@ -135,7 +135,7 @@ class SumoSteps:
         return at
 
     def _send(self, command: bytes) -> None:
-        """Send ``command`` in one message with requests for the kinds of the vehicles that departed last."""
+        """Send ``command`` in one message after requests for type, class and height of the last departed vehicles."""
         requests = [_encode_request(name, variable) for name in self._new for variable in _KIND_VARIABLES]
         message = b"".join((*requests, command))
         self._requested.append(len(self._new))
