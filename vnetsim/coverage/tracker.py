@@ -209,7 +209,7 @@ class _JoinedRows:
     def join(
         cls, before: Frames | None, frames: Frames, longest_s: float, own_clocks: bool, infers_jumps: bool
     ) -> _JoinedRows:
-        """Return both frames' rows, a vehicle's rows up to ``longest_s`` (s) apart joined; ``before`` may be None."""
+        """Return the rows of both, a vehicle's joined if at most ``longest_s`` (s) apart; ``before`` may be None."""
         both = [frames] if before is None else [before, frames]
         vehicle = np.concatenate([part.vehicle for part in both])
         at_before = len(vehicle) - len(frames.vehicle)

@@ -56,7 +56,7 @@ class Transfer:
     _mark_s: float = 0.0  # virtual time up to which arrived_bytes counts
 
     def moved_bytes(self, virtual_s: float) -> float:
-        """Return the bytes that have arrived by a virtual time of the channel (s), at most by the transfer's end."""
+        """Return the bytes that have arrived by a virtual time of the channel (s); after the end, those at the end."""
         if not self.active:
             return self.arrived_bytes
         return min(self.size_bytes, self.arrived_bytes + self._bytes_per_s * (virtual_s - self._mark_s))

@@ -163,7 +163,7 @@ def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
 def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
     """Return the settings of one of a learner's scales, by dotted key; ``laptop`` has none by default. See ``Learner``.
 
-    InputError if the learner has no such scale, RunError for a key outside the tables ``SCALED``.
+    InputError if the learner has no such scale, RunError for a key outside the tables learning, encoder and data.
     """
     scales: Mapping[str, Mapping[str, Any]] = {LAPTOP: {}, **getattr(learner, "scales", {})}
     if scale not in scales:

@@ -33,9 +33,9 @@ def refuse_code(file: Path, key: str, name: object, *, hint: str) -> None:
 def check_resumed(experiment: Experiment, file: Path, *, scenario: str, learner: str | None) -> None:
     """Refuse, with InputError, to resume a run with code or a SUMO scenario that the user did not name.
 
-    ``experiment`` was read from ``file``, the run's ``experiment.toml``, with ``scenario`` as written there;
-    ``learner`` is the one that the user names, or None; it must be the recorded one. A SUMO scenario is refused if it
-    may have come with the folder: it is inside, or its path is not absolute and free of links, as a run records it.
+    ``experiment`` was read from ``file``, the run's ``experiment.toml``, with ``scenario`` as written there.
+    ``learner`` must be the recorded one, or None if the user names none. A SUMO scenario is refused if it may have come
+    with the folder: it is inside, or its path is not absolute and free of links, as a run records it.
     """
     learner = None if learner is None else at_folder(learner, Path.cwd())
     if learner is not None and learner != experiment.learner:

@@ -130,8 +130,7 @@ class PathTraffic(OpenedTraffic):
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Every call yields the same.
 
-        Each call starts again and resets ``time_s``. InputError if a path is impossible (``check_path``) or out of
-        order.
+        Each call starts again, ``time_s`` too. InputError if a path is impossible (``check_path``) or out of order.
         """
         self.time_s = self._info.begin_s
         for event in events_of(self._windows()):

@@ -87,7 +87,7 @@ class ReplayTraffic(PathTraffic):
 
 
 def _strip_folders(value: Any) -> Any:
-    """Return the last part of each path in a text or tuple, since files may have moved; other values as they are."""
+    """Return paths, a text or a tuple, without their folders, since files may have moved; other values as they are."""
     if isinstance(value, str):
         return Path(value).name
     return tuple(Path(one).name for one in value) if isinstance(value, tuple) else value

@@ -95,7 +95,7 @@ class OwnTraffic:
         return plugin_errors(TRAFFIC_SOURCES.name, self._record["name"], when)
 
     def _check_event(self, event: CoverageEvent) -> None:
-        """Raise InputError for an unknown RSU or impossible path, also outside its disc; count it in ``_speeds``."""
+        """Raise InputError for an unknown RSU, an impossible path or one outside its disc; count speeds of windows."""
         path, who = event.path, f"traffic: the path of {event.path.vehicle_id}"
         rsu = next((rsu for rsu in self.rsus if rsu.id == path.rsu_id), None)
         if rsu is None:

@@ -33,7 +33,7 @@ def order_by_vehicle(vehicle: Integers) -> Integers:
 
 
 def add_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
-    """Yield parts of a recording with its clock, and merge instants that rounding separated.
+    """Yield the parts of a recording with ``clock`` set, and merge instants that rounding separated.
 
     InputError of ``parts``, for a damaged recording, is raised after all steps before the fault were yielded.
     """
@@ -66,7 +66,7 @@ def _chain_head(head: list[FcdPart], parts: Iterator[FcdPart]) -> Iterator[FcdPa
 
 
 def _find_clock(head: list[FcdPart]) -> Clock:
-    """Return the clock that the first parts show; its step is that between instants if no vehicle has two rows."""
+    """Return the clock of the first parts; its step is that between instants, or None, if no vehicle has two rows."""
     instants_s = np.concatenate([part.time_s for part in head])
     before = np.cumsum([0, *(len(part.time_s) for part in head)])
     step = np.concatenate([part.step + first for part, first in zip(head, before, strict=False)])

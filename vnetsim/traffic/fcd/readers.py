@@ -142,7 +142,7 @@ class _XmlHandler:
         self._clear()
 
     def _clear(self) -> None:
-        """Begin an empty part; drop the rows and steps that are in none."""
+        """Drop all rows and steps collected since the last complete part."""
         self._times_s: list[float] = []
         self._where: list[str] = []
         self._ends: list[int] = []  # for each complete step the number of rows up to its end
@@ -181,7 +181,7 @@ class _XmlHandler:
             raise InputError(f"{self.file.where}: <{name}> is malformed: {error}.") from None
 
     def _end(self, _: str) -> None:
-        """Complete a step at its end tag, and then the part if it is large enough."""
+        """Complete a step at its end tag; append a part to ``parts`` when it has 64 steps, or many rows."""
         self._depth -= 1
         if self._depth == 1:
             self._ends.append(len(self._rows))

@@ -115,7 +115,7 @@ class FcdTraffic(OpenedTraffic):
             )
 
     def _late_notes(self) -> Iterator[str]:
-        """Yield notes of the readers and the checks, and the number of windows cut off at gaps; some are empty."""
+        """Yield notes of the readers and the checks, and one if windows were cut off at gaps; some texts are empty."""
         yield from self._read_notes
         yield self._agreement.make_note()
         yield self._speeds.make_note(_UNITS)

@@ -278,7 +278,7 @@ def _divide_into_parts(path: Path, names: Mapping[str, str], batches: Iterator[p
 
 
 def _parse_numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputError | None]:
-    """Return rows with texts as numbers (NaN if missing) up to the first bad number, and the error for it or None."""
+    """Return rows up to the first bad number, texts as numbers (NaN if missing), and the error for it or None."""
     first, fault = rows.height, None
     numbers = rows
     for name in _NUMBERS:

@@ -75,7 +75,7 @@ class SumoOutputs:
         return tuple(options)
 
     def clean_message(self, message: str) -> str:
-        """Return a message of SUMO with the paths of output files as the scenario names them."""
+        """Return a message of SUMO with the redirected paths of output files as the scenario names them."""
         return message.replace(self._root, "")
 
     def make_note(self) -> str:
