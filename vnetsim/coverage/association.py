@@ -88,7 +88,7 @@ class Association:
         """Yield all ``events``, which must be sorted by time, and a ``Serves`` whenever an RSU begins to serve.
 
         A ``Serves`` comes before the events of its instant if the vehicle left the disc of the RSU that served it,
-        otherwise after them. When a vehicle leaves coverage there is no ``Serves``. With a quality, it reads 20 s
+        otherwise after them. A vehicle that leaves coverage gets no ``Serves``. With a quality, events are read 20 s
         ahead.
         """
         batch: list[CoverageEvent] = []

@@ -83,8 +83,8 @@ def choose_greedily(
 ) -> tuple[list[Pick], int]:
     """Return places that together reach many vehicles, in order of choice, and a bound on what ``budget`` places reach.
 
-    Each step takes the place that reaches most vehicles that no earlier one reached. This reaches at least 1 - 1/e (63
-    %) of what the best choice does: Nemhauser, Wolsey and Fisher, Mathematical Programming 14 (1978). The bound is a
+    Each step takes the place that reaches most vehicles that no earlier one reached. This reaches at least 1 - 1/e
+    (63%) of what the best choice does: Nemhauser, Wolsey and Fisher, Mathematical Programming 14 (1978). The bound is a
     number of vehicles that no choice exceeds: those reached after some step, plus the ``budget`` largest gains then.
 
     Args:

@@ -184,7 +184,7 @@ class Tracker:
         return path, columns
 
     def _close_path(self, path: VehiclePath, cause: ExitCause, edge: str) -> None:
-        """Add the path's exit, at its last point, to ``_held``; a path of 0 s loses its entry, counts as glimpsed."""
+        """Add the path's exit, its last point, to ``_held``; if it lasted 0 s, drop its entry and count a glimpse."""
         if path.time_s[-1] > path.time_s[0]:
             self._held.append(Left(time_s=path.time_s[-1], path=path, window=window_of(path, cause, edge)))
         else:  # its entry is at its last row and so not yet returned

@@ -185,7 +185,7 @@ def _with_defaults(values: Settings, defaults: Settings) -> Settings:
 
 
 def _with_other_defaults(values: Settings, old: Settings, new: Settings, general: Settings) -> Settings:
-    """Return ``values``, each at its ``old`` default set to its ``new`` one; ``general`` has those missing there."""
+    """Return ``values``, those at their ``old`` default set to the ``new`` one; ``general`` has what either lacks."""
     changed = {path for path in {*old, *new} if values.get(path) == old.get(path, general.get(path))}
     return values | {path: new.get(path, general.get(path)) for path in sorted(changed)}
 
@@ -357,7 +357,7 @@ def _build_experiment(values: Settings, where: str) -> Experiment:
 
 
 def with_overrides(experiment: Experiment, overrides: Sequence[Override]) -> Experiment:
-    """Return an experiment with ``overrides``, which drop a replaced plug-in's settings; InputError for wrong ones."""
+    """Return an experiment with ``overrides``; a replaced plug-in loses its settings. InputError if one is wrong."""
     return _build(leaves(to_plain(experiment)), overrides, None)
 
 

@@ -36,9 +36,8 @@ _CHUNK, _LONGEST_ELEMENT = 1 << 20, 1 << 12
 def count_leaving(config: Path, options: Sequence[str], until_s: float, version: str) -> dict[str, int]:
     """Return by edge how often vehicles leave it at its end until ``until_s``; empty if SUMO fails.
 
-    The counts are read from the cache if they are there; else SUMO runs, and its counts are cached. ``until_s`` is on
-    the scenario's clock (s). ``options`` are SUMO's, from the user's settings; ``version`` is SUMO's, part of the
-    cache's key.
+    Counts are read from the cache if they are there; else SUMO runs, and its counts are cached. ``until_s`` is on the
+    scenario's clock (s). ``options`` are SUMO's from the user's settings; ``version`` of SUMO is for the cache's key.
     """
     options = (*drop_option(options, "--end"), "--end", f"{until_s:.15g}")
     path = None

@@ -119,7 +119,7 @@ class SumoSession:
         )
 
     def _connect(self) -> Any:
-        """Start SUMO; return the TraCI connection. InputError for a refused scenario, RunError without any answer."""
+        """Start SUMO; return its TraCI connection; InputError if it refuses the scenario, RunError if it is silent."""
         with socket.socket() as free:
             free.bind(("", 0))
             port = free.getsockname()[1]

@@ -157,7 +157,7 @@ class SumoTraffic(OpenedTraffic):
         self._outputs.close()
 
     def _start(self, seed: int | None, *, number: int = 1) -> SumoSession:
-        """Start SUMO for pass ``number`` (from 1), set and return ``_session``; no ``seed``: the scenario's own one."""
+        """Start SUMO for pass ``number`` (from 1), set and return ``_session``; ``seed`` None means the scenario's."""
         settings = self._settings
         self._session = SumoSession(
             self._config,
