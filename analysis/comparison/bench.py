@@ -62,7 +62,7 @@ def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
 
 
 def _column(row: BenchRecord, who: str, name: str) -> NDArray[np.float64]:
-    """Return field ``name`` by seed, of ``who`` ("row" or "baseline"); a target never met counts as the run's time."""
+    """Return a field of ``who`` ("row", "baseline") by seed, None as NaN; a target never met as the run's time."""
     found = ((values, getattr(values, name)) for values in (getattr(one, who) for one in row.seeds))
     unmet = name == "time_to_target_s"
     return np.array([one.span_s if unmet and value is None else value for one, value in found], np.float64)

@@ -45,39 +45,39 @@ class Metric:
 
     @property
     def better(self) -> int:
-        """1 if higher is better (shares), -1 if lower is better (errors), 0 if unknown."""
+        """1 if higher is better, -1 if lower is, 0 if unknown: ``known`` or, by unit, 1 for %, -1 for RMSE and MAE."""
         return self.known if self.known is not None else {"%": 1, "RMSE": -1, "MAE": -1}.get(self.unit, 0)
 
     @property
     def titled(self) -> str:
-        """Label and unit, for an axis."""
+        """``subject`` and, in brackets, ``dimension`` if there is one, for an axis."""
         return f"{self.subject} ({self.dimension})" if self.dimension else self.subject
 
     @property
     def subject(self) -> str:
-        """What is measured, without the unit."""
+        """The label; for a measure such as RMSE, "RMSE, label"."""
         return subject(self.label, self.unit)
 
     @property
     def dimension(self) -> str:
-        """The unit to write after a number; empty for measures such as RMSE."""
+        """The unit after a shown number: MB for bytes, empty for measures such as RMSE."""
         return "MB" if self.unit == "B" else dimension(self.unit)
 
     @property
     def compared(self) -> str:
-        """The compared value of a run, in words."""
+        """The compared value of a run in words: "value", "last value" or "mean of the last N evaluations"."""
         if self.known is not None:
             return "value"
         return "last value" if self.last == 1 else f"mean of the last {self.last} evaluations"
 
     @property
     def words_compared(self) -> str:
-        """Name for titles, with the compared values if these are not the last ones."""
+        """Name for titles: ``words`` and, if a mean of several values is compared, ``compared`` after a comma."""
         return self.words if self.last == 1 else f"{self.words}, {self.compared}"
 
     @property
     def words(self) -> str:
-        """Name for titles: the label, with the unit if the label does not imply it."""
+        """Name for titles: as ``titled``, but without "(%)" if the label has the word accuracy."""
         return self.label if self.unit == "%" and "accuracy" in self.label.lower() else self.titled
 
 
@@ -123,7 +123,7 @@ class CellData:
 
     @property
     def name(self) -> str:
-        """Name of its folder in ``cells/``; a path in the record is ignored."""
+        """Name of the cell's folder in ``cells/``: the last part of the recorded path."""
         return Path(self.entry.folder).name
 
     @property
@@ -132,13 +132,14 @@ class CellData:
         return float(self.spent["bytes"].sum())
 
     def measured(self, metric: str) -> pl.DataFrame:
-        """Return ``round``, ``time_s`` and ``value`` of a series; without rows if it was not measured."""
+        """Return ``round``, ``time_s`` and finite ``value`` of a series, by round; no rows if it was not measured."""
         return self.metrics.filter(pl.col("name") == metric).select("round", "time_s", "value")
 
     def final(self, metric: Metric) -> float | None:
-        """Return the value to compare: one per run, or the mean of the last ``metric.last``; None if there are fewer.
+        """Return the value to compare, as recorded: one per run, or the mean of a series' last ``metric.last`` values.
 
-        A mean of several values never includes the untrained model.
+        None if the run lacks that value, or the series has fewer values. The untrained model (round 0) counts only if
+        ``metric.last`` is 1.
         """
         if metric.known is not None:
             return self.figures.get(metric.name)
@@ -147,18 +148,18 @@ class CellData:
 
     @property
     def evaluations(self) -> int:
-        """Number of rounds after which any of the series was evaluated that are also evaluated before training."""
+        """Number of rounds from 1 on with a value of any series; series without a value at round 0 do not count."""
         asked = self.metrics.filter(pl.col("round") == 0)["name"].unique()
         found = self.metrics.filter((pl.col("round") > 0) & pl.col("name").is_in(asked.implode()))
         return found["round"].n_unique()
 
 
 def common_series(cells: Sequence[CellData], last: int) -> tuple[list[Metric], list[Metric]]:
-    """Return the series that all cells measure in the same way, and those that share only the name.
+    """Return two lists: metrics that all cells have with equal label, unit and caption, and those equal in name only.
 
-    Each series is compared by the mean of its ``last`` last values, or by its last value if no cell measured it so
-    often. Series with other labels, units or captions measure different things, as losses do. Both lists are empty
-    without cells.
+    A series of the first list is compared by the mean of its ``last`` last values, or by its last value if no cell
+    measured it so often. Those of the second list measure different things, as losses do. Both lists are empty without
+    cells.
     """
     series = cells[0].series.values() if cells else ()
     common = [one for one in series if all(one.name in cell.series for cell in cells)]
@@ -192,12 +193,12 @@ class ConditionData:
         return tuple(arm for arm in self.arms if arm in found)
 
     def own(self, metric: Metric) -> Metric | None:
-        """Return this condition's metric of the same name and unit, compared or equal for all arms; None without."""
+        """Return the metric of the same name and unit in ``metrics`` or ``alike``; None if there is none."""
         return next((one for one in (*self.metrics, *self.alike) if one.same(metric)), None)
 
     @property
     def main(self) -> Metric | None:
-        """The first metric for which it is known whether higher is better; None without one."""
+        """The first of ``metrics`` for which it is known whether higher is better; None if there is none."""
         return next((metric for metric in self.metrics if metric.better), None)
 
     def of(self, arm: str) -> list[CellData]:
@@ -211,7 +212,7 @@ class ConditionData:
         return np.array(table, dtype=np.float64).reshape(len(self.seeds), len(self.present))
 
     def values(self, metric: Metric, arm: str) -> NDArray[np.float64]:
-        """Return an arm's values of any condition's metric, in the shown unit, shape (seeds,); NaN if missing."""
+        """Return an arm's values of this condition's ``own`` metric, in shown units, shape (seeds,); NaN if missing."""
         own = self.own(metric)
         if own is None or arm not in self.present:
             return np.full(len(self.seeds), np.nan)
@@ -246,7 +247,7 @@ class ComparisonData:
         return "learner" if named else "arm"
 
     def measuring(self, metric: Metric) -> tuple[list[ConditionData], list[str]]:
-        """Return the conditions that compare a metric, and the arms with a finite value of it in any of these."""
+        """Return the conditions with a metric of this name and unit, and the arms with a value of it in any of them."""
         conditions = [one for one in self.conditions if one.own(metric)]
         arms = [arm for arm in self.arms if any(np.isfinite(one.values(metric, arm)).any() for one in conditions)]
         return conditions, arms

@@ -32,7 +32,7 @@ _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", 
 
 
 def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: AbstractSet[str]) -> CellData:
-    """Load a finished cell; InputError if it replayed other traffic. Settings with a key in ``own`` are left out."""
+    """Load a finished cell, without settings whose key is in ``own``; InputError if it replayed other traffic."""
     run = load(folder)
     manifest, parts, timed = run.manifest, run.participations, run.manifest.kind == "timing"
     if timed:  # without training there are no weights: every commit counts
@@ -91,7 +91,7 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
 
 
 def _with_commits(metrics: pl.DataFrame, rounds: pl.DataFrame) -> pl.DataFrame:
-    """Return ``metrics`` by time, with ``commits``: updates in all aggregators' rounds closed by ``time_s``."""
+    """Return ``metrics`` by time, with ``commits``: updates committed in all rounds closed by ``time_s``, or 0."""
     closed = rounds.group_by(time_s="close_s").agg(pl.col("committed").sum()).sort("time_s")
     counted = closed.select("time_s", commits=pl.col("committed").cum_sum())
     found = metrics.sort("time_s", maintain_order=True).join_asof(counted, on="time_s")
@@ -99,7 +99,7 @@ def _with_commits(metrics: pl.DataFrame, rounds: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rsu_words(rsus: Sequence[RsuEntry]) -> str:
-    """Return positions and ranges of the first three RSUs in words, and the number of others."""
+    """Return in words ids, positions and ranges of the first three RSUs, and the number of others, if any."""
     shown = [f"{clean(one.id, 40)} ({one.x_m:g}, {one.y_m:g}), {one.range_m:g} m" for one in rsus[:3]]
     return "; ".join([*shown, *([f"{len(rsus) - 3} more"] if len(rsus) > 3 else [])])
 
@@ -114,7 +114,7 @@ _LEFT_OUT_LINES = {
 def _load_cells(
     folder: Path, record: ComparisonRecord, traffics: Mapping[str, RecordedTraffic]
 ) -> tuple[list[CellData], list[str]]:
-    """Return the cells to compare, and sentences on those left out, except failed ones; InputError if none is left."""
+    """Return the usable cells, and sentences on the others that did not fail; InputError if there is no usable cell."""
     own = frozenset(record.arm_settings)
     cells: list[CellData] = []
     others: dict[str, list[str]] = {why: [] for why in _LEFT_OUT_LINES}
@@ -192,9 +192,11 @@ def _load_traffics(folder: Path, record: ComparisonRecord) -> dict[str, Recorded
 
 
 def load_comparison(folder: Path) -> ComparisonData:
-    """Read the finished cells of a comparison; ``left_out`` names unfinished, altered and other versions' ones.
+    """Read the usable cells of a comparison; ``left_out`` of the result has sentences on others that did not fail.
 
-    InputError: ``folder`` is no comparison, no cell is left, a cell replayed other traffic, or a file is damaged.
+    A cell is usable if it finished, is not altered, was run by the comparison's version of vnetsim, and has as many
+    evaluations as are compared. InputError: ``folder`` is no comparison, no cell is usable, a cell replayed other
+    traffic, or a file is damaged.
     """
     record = _load_record(folder)
     traffics = _load_traffics(folder, record)
@@ -216,7 +218,7 @@ def load_comparison(folder: Path) -> ComparisonData:
 def _condition_data(
     name: str, arms: Sequence[str], record: ComparisonRecord, cells: Sequence[CellData]
 ) -> ConditionData:
-    """Return a condition with its metrics, without the seeds at which its cells replayed different traffic."""
+    """Return a condition with its metrics; cells of seeds at which not all replayed the same traffic are left out."""
     planned = [entry for entry in record.cells if entry.condition == name]
     ours = [cell for cell in cells if cell.entry.condition == name]
     seeds = tuple(dict.fromkeys(entry.seed for entry in planned))
@@ -238,8 +240,8 @@ def _condition_data(
 def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:
     """Return the condition with its series sorted into ``metrics``, ``alike``, ``fixed`` and ``other_meanings``.
 
-    Each is compared by the mean of its ``last`` last values. Series without a value for some arm are left out. Without
-    cells, the condition is unchanged.
+    Each is compared by the mean of its ``last`` last values. Series without a value for some arm are left out. A
+    condition without cells is returned unchanged.
     """
     if not data.cells:
         return data

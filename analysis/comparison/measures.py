@@ -81,7 +81,7 @@ _OF_EDGES = "By SUMO's edgeData, over the time that vehicles spent on edges; the
 
 
 def traffic_metrics(outcomes: Mapping[str, float]) -> list[Metric]:
-    """Return the metrics of a traffic's ``outcomes``; none has a preferred direction."""
+    """Return a metric, without preferred direction, for each outcome of trips or edges in a traffic's ``outcomes``."""
     speeds = [
         _metric(name, f"Mean speed, {clean(name.removeprefix(_EDGE_SPEED), 40)}", "km/h", 0, _OF_EDGES)
         for name in outcomes
@@ -110,11 +110,12 @@ def timing_figures(run: RunData) -> dict[str, float | None]:
 
 
 def with_equal_commits(data: ConditionData) -> ConditionData:
-    """Return the condition with its main metric also at equal numbers of committed updates, if arms differ in these.
+    """Return the condition with a second metric: its main metric at equal numbers of committed updates.
 
-    The new metric is taken at N updates, linear between two evaluations; N is the smallest number of any arm at that
-    seed. If several evaluations are averaged, so are their numbers of updates. Conditions without a main metric, or
-    whose runs did not all end by traffic or time, are returned unchanged.
+    At each seed it is taken at N updates, linear between two evaluations; N is the smallest number of any arm at that
+    seed. If several evaluations are averaged, so are their numbers of updates. A condition is returned unchanged if it
+    has no main metric, if not all runs ended by traffic or time, or if arms have equal numbers of updates at every
+    seed.
     """
     main = data.main
     if main is None or any(cell.ended_by not in ("traffic", "time") for cell in data.cells):
@@ -137,20 +138,23 @@ def with_equal_commits(data: ConditionData) -> ConditionData:
 
 
 def _curve_over_commits(cell: CellData, metric: Metric) -> pl.DataFrame:
-    """Return rolling means of ``commits`` and ``value`` over ``metric.last`` evaluations, in order; empty if fewer."""
+    """Return ``commits`` and ``value``, rolling means over ``metric.last`` evaluations, by round; no rows if fewer."""
     rows = cell.metrics.filter(pl.col("name") == metric.name, (pl.col("round") > 0) | (metric.last == 1))
     return rows.select(pl.col("commits", "value").rolling_mean(metric.last)).drop_nulls()
 
 
 def compared_measures(data: ConditionData) -> tuple[Metric, ...]:
-    """Return the measures to compare; the fluctuation only if all arms minimise the same loss."""
+    """Return ``COMPARED``, and ``FLUCTUATION`` if it is known and all cells minimise the same loss."""
     losses = {cell.series.get("loss", cell.entry.learner) for cell in data.cells}
     fluctuates = len(losses) == 1 and np.isfinite(data.finals(FLUCTUATION)).any()
     return (*COMPARED, FLUCTUATION) if fluctuates else COMPARED
 
 
 def measure_table(data: ConditionData, families: Sequence[Family], noun: str) -> Table | None:
-    """Return the measures of each arm, with verdicts; None if no run has any. ``noun`` is the word for an arm."""
+    """Return the table of measures by arm, with verdicts from ``families``; None if no run has a measure.
+
+    ``noun`` is the word for an arm.
+    """
     rates = np.isfinite(data.finals(COMPARED[0])).any(axis=0).all()  # every arm has a rate
     shown = [(metric, data.finals(metric)) for metric in MEASURES if not (rates and metric.name == "commits")]
     shown = [(metric, values) for metric, values in shown if np.isfinite(values).any()]
@@ -182,7 +186,7 @@ def measure_table(data: ConditionData, families: Sequence[Family], noun: str) ->
 
 
 def measure_rows(data: ConditionData) -> pl.DataFrame:
-    """Return a condition's rows of ``comparison_measures``: each cell's measures and shares of updates, or null."""
+    """Return rows of ``comparison_measures``: each cell's measures, and shares of updates by speed and direction."""
     rows: list[tuple[object, ...]] = []
     spreads = {}
     if any(cell.windows.height for cell in data.cells):

@@ -36,7 +36,7 @@ class ComparisonResult:
 
 
 def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
-    """Return the numbers of arms, conditions (if several), seeds, cells and rounds as tiles."""
+    """Return tiles (label, value, detail) on the numbers of arms, conditions (if several), seeds, cells and rounds."""
     rounds = sorted({cell.wanted_rounds for cell in data.cells})
     several = [("Conditions", count(len(data.conditions)))] if len(data.conditions) > 1 else []
     pairs = [
@@ -62,10 +62,12 @@ def comparison_result(folder: Path) -> ComparisonResult:
 
 
 def _warnings(data: ComparisonData, found: Compared) -> list[str]:
+    """Return all warnings on the comparison, those on its differences included."""
     return warnings_of(data, found.in_metrics + found.in_measures)
 
 
 def _result(folder: Path, data: ComparisonData, found: Compared, warnings: list[str]) -> ComparisonResult:
+    """Return the result for the terminal; ``warnings`` end with the runs' notices."""
     return ComparisonResult(
         path=folder / "comparison.html",
         tables=terminal_tables(data, found.in_metrics, found.runs, found.unmet()),

@@ -50,7 +50,7 @@ class ComparedPair:
 
     @property
     def resolved(self) -> int:
-        """1 if the first is resolved to be higher, -1 if the second is; 0 for neither, and for a withheld verdict."""
+        """1 if p is at most ``LEVEL`` and the first is higher, -1 if the second is; 0 otherwise, and if withheld."""
         return 0 if self.withheld else _sign(self.found, self.p_value)
 
     @property
@@ -85,7 +85,7 @@ class ComparedPair:
 
 
 def _sign(found: PairedDifference, p_value: float | None) -> int:
-    """Return the sign of the mean difference if p is at most ``LEVEL``; 0 if it is not, or is None."""
+    """Return the sign of the mean difference if p is at most ``LEVEL``; 0 otherwise, and for p None or mean 0."""
     if p_value is None or p_value > LEVEL * (1 + 1e-9) or not found.mean:
         return 0
     return 1 if found.mean > 0 else -1
@@ -100,7 +100,7 @@ class Columns(NamedTuple):
 
 
 def _pairs_of(labels: Sequence[str], against: str) -> Sequence[tuple[int, int]]:
-    """Return pairs of column numbers to compare; all pairs unless ``against`` is a label. See ``Columns``."""
+    """Return pairs of column numbers: each other column with ``against``, or all pairs if that is no label."""
     if not against or against not in labels:
         return list(combinations(range(len(labels)), 2))
     last = labels.index(against)
@@ -147,18 +147,18 @@ def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[C
 
 
 def correct_together(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
-    """Return pairs from separate tests with p-values (not None) corrected over all of them (Holm); intervals stay."""
+    """Return pairs with their p-values, so far uncorrected, corrected over all (Holm); None and intervals stay."""
     corrected = iter(holm([pair.p_value for pair in pairs if pair.p_value is not None]))
     return [pair if pair.p_value is None else replace(pair, p_value=next(corrected)) for pair in pairs]
 
 
 def _least_seeds(level: float, method: Interval) -> int:
-    """Return the fewest seeds for a test: with which sign flips can reach ``level``, or ``LEAST_SEEDS`` for t."""
+    """Return the fewest seeds for a test: ``LEAST_SEEDS`` for "t", else as many as let sign flips reach ``level``."""
     return LEAST_SEEDS if method == "t" else least_seeds_of_sign_flips(level)
 
 
 def _needed_seeds(found: PairedDifference, least: int, *, resolved: bool) -> int | None:
-    """Return how many seeds would resolve the observed difference, more than now unless ``resolved``; None if none."""
+    """Return the seeds for 80 % power, at least ``least``, more than now unless ``resolved``; None if none do."""
     if found.deviation == 0.0 and found.mean:
         return least
     needed = seeds_needed(found.effect, level=found.level, student=found.method == "t")

@@ -125,7 +125,7 @@ def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Pa
 def _curves(
     data: ConditionData, metric: Metric, x: Mapping[str, Reals], values: Mapping[str, Reals], label: str
 ) -> Figure:
-    """Draw ``values``, shape (seeds, rounds) per arm, at ``x``, shape (rounds,) per arm."""
+    """Draw each arm's ``values``, shape (seeds, rounds), at ``x``, shape (rounds,); ``label`` is the x axis's."""
     columns = 3 if max(map(len, data.present)) < 12 else 2 if max(map(len, data.present)) < 22 else 1
     rows = -(-len(data.present) // columns)
     figure, ax = drawing(HALF_IN, 2.75 + 0.16 * rows, top=0.18 + 0.16 * rows)
@@ -225,7 +225,10 @@ def difference_panel(
 
 
 def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
-    """Draw the shares of participations by outcome, one bar per arm that has any; ``noun`` is the word for an arm."""
+    """Draw the shares of participations by outcome, one bar per arm that has any; no figure if nobody took part.
+
+    ``noun`` is the word for an arm.
+    """
     totals = {arm: sum((cell.outcomes.get(key, 0) for cell in data.of(arm) for key in OUTCOMES), 0)
               for arm in data.present}  # fmt: skip
     kept = [arm for arm in data.present if totals[arm]]

@@ -113,11 +113,11 @@ class Compared:
         return [line for line in (who_drove_past(self.data), *what_decided(self.runs, learning=learning)) if line]
 
     def unmet(self) -> list[str]:
-        """Return lines on runs that did not meet the traffic, or nothing; see ``analysis.comparison.traffic_met``."""
+        """Return lines on runs that did not meet the traffic, see ``analysis.comparison.traffic_met``; else none."""
         return not_met(self.data, self.runs)
 
     def verdicts(self) -> list[str]:
-        """Return verdicts in sentences, at most six and the number of others, then lines on equal and untested metrics.
+        """Return at most six verdicts in sentences and the number of others, then lines on equal and untested metrics.
 
         The verdicts are on each condition's main metric; with a single arm, on its conditions in the main metric;
         without training, on all metrics.
@@ -148,7 +148,10 @@ class Compared:
         return lines + equal_of(data) + untested_of(data)
 
     def overview(self) -> Section | None:
-        """Return the section on all conditions, a table and figure per metric; None for one condition, or no metric."""
+        """Return the section on all conditions: a table and figure per metric, or with a single arm one table only.
+
+        None for one condition, or without metrics.
+        """
         data, metrics = self.data, overview_metrics(self.data)
         if len(data.conditions) < 2 or not metrics:
             return None
@@ -279,7 +282,7 @@ class Compared:
         return [one for one in sections if one.tables or one.below or one.panels]
 
     def all_sections(self) -> tuple[list[Section | None], list[Section], list[list[Section]]]:
-        """Return [``lead``, ``overview``], ``conditions_compared``, and ``sections`` by condition."""
+        """Draw all figures; return [``lead``, ``overview``], ``conditions_compared``, and ``sections`` by condition."""
         several = len(self.data.conditions) > 1
         with styled():
             return (
@@ -290,7 +293,7 @@ class Compared:
 
 
 def _slugs(metrics: Sequence[Metric]) -> dict[Metric, str]:
-    """Return the part of a file name for each metric."""
+    """Return for each metric a part of a file name, made from the metric's name and distinct among ``metrics``."""
     return dict(zip(metrics, slugs([metric.name for metric in metrics]), strict=True))
 
 

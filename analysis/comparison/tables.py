@@ -39,7 +39,7 @@ _ROUNDING = 1e-12
 
 
 def cell_table(data: ComparisonData) -> pl.DataFrame:
-    """Return the table ``comparison``: a row per cell and metric, of ``alike`` metrics only those with one per run."""
+    """Return the table ``comparison``: a row per cell and metric; ``alike`` ones only with one value per run."""
     rows = [
         (cell.entry.arm, cell.entry.condition, cell.entry.learner, cell.entry.seed, metric.name, metric.unit,
          cell.final(metric), metric.last,
@@ -52,7 +52,7 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
 
 
 def difference_table(families: Sequence[Family]) -> pl.DataFrame:
-    """Return the table ``comparison_differences`` by pair and metric; what is not finite becomes null."""
+    """Return the table ``comparison_differences``: a row per metric and pair; what is not finite becomes null."""
     rows = [
         (compared, within, pair.first, pair.second, metric.name, metric.unit, metric.last, pair.found.count,
          pair.found.mean, pair.found.deviation, pair.found.method, pair.tests, pair.found.low, pair.found.high,
@@ -66,7 +66,7 @@ def difference_table(families: Sequence[Family]) -> pl.DataFrame:
 
 
 def spread(values: NDArray[np.float64]) -> str:
-    """Return mean and standard deviation of the finite values as text; for one value it alone, for none a dash."""
+    """Return "mean ± standard deviation" of the finite values; for one value it alone, for none a dash."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return NONE
@@ -137,7 +137,10 @@ def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: 
 
 
 def overview_metrics(data: ComparisonData) -> list[Metric]:
-    """Return metrics with a preferred direction, else all, else those equal for all arms; each once."""
+    """Return the metrics of any condition with a preferred direction, or all if none has one; each once.
+
+    These are the compared metrics or, if there are none, those equal for all arms.
+    """
     for found in ([one.metrics for one in data.conditions], [one.alike for one in data.conditions]):
         known: dict[tuple[str, str], Metric] = {}
         for metric in (metric for metrics in found for metric in metrics):
@@ -150,7 +153,7 @@ def overview_metrics(data: ComparisonData) -> list[Metric]:
 def _arms_by_condition(
     data: ComparisonData, metric: Metric, cell: Callable[[ConditionData, str], str], *, terminal: bool = False
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of ``cell`` texts, the longer side as rows; a row per text if too wide for ``terminal``."""
+    """Return head and rows of ``cell`` texts, the longer side as rows; one text a row if too wide for ``terminal``."""
     conditions, arms = data.measuring(metric)
     most = _MOST_COLUMNS if terminal else len(arms)
     of_arms = [shortened(arm, _LABEL if terminal else 60) for arm in arms]
@@ -168,13 +171,14 @@ def _arms_by_condition(
 
 
 def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Family]) -> Table:
-    """Return arms by condition, the longer side as rows: mean, deviation over seeds, verdict.
+    """Return a metric's table of arms by condition, the longer side as rows: mean, deviation over seeds, verdict.
 
     Verdicts are against the reference or, without one, the first arm.
     """
     first = data.against or data.arms[0]
 
     def cell(one: ConditionData, arm: str) -> str:
+        """Return mean, deviation and verdict of an arm under a condition."""
         words = verdict_against(pairs_in(families, one.name, metric), first, arm, len(one.seeds))
         return ", ".join(text.replace(" ", "\u00a0") for text in (spread(one.values(metric, arm)), words) if text)
 
@@ -189,7 +193,7 @@ def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Fami
 
 
 def by_condition(data: ComparisonData, metrics: Sequence[Metric]) -> Table:
-    """Return mean and deviation by metric and condition, the longer side as rows; ValueError unless one arm."""
+    """Return mean and deviation by metric and condition, the longer side as rows; ValueError for several arms."""
     (arm,) = data.arms
     lines = [
         (shortened(one.name), count(len(one.cells)), *(spread(one.values(metric, arm)) for metric in metrics))
@@ -232,6 +236,7 @@ def terminal_tables(
     for metric in overview_metrics(data)[:MOST_METRICS]:
 
         def cell(one: ConditionData, arm: str, metric: Metric = metric) -> str:
+            """Return mean and deviation of an arm under a condition."""
             return spread(one.values(metric, arm)).replace(THIN, "")
 
         of = "" if metric.last == 1 else f" of the {metric.compared}"
@@ -244,7 +249,7 @@ def terminal_tables(
 
 
 def _terminal_differences(metric: Metric, families: Sequence[Family], of: str) -> list[Table]:
-    """Return a list with one table of at most ``MOST_PAIRS`` differences; empty if there are no pairs."""
+    """Return a list with one table of up to ``MOST_PAIRS`` differences, [] without pairs; ``of`` is for the title."""
     rows: list[tuple[str, ...]] = []
     left = MOST_PAIRS
     for compared, within, _, family in families:

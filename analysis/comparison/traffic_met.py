@@ -52,24 +52,24 @@ class ArmRuns:
 
     @property
     def dwell(self) -> Dwell | None:
-        """Dwell in the recorded traffic, the middle of several; None if unknown, or if no vehicle leaves coverage."""
+        """Dwell in the recorded traffic, of several the middle; None if unknown, or if no vehicle leaves coverage."""
         known = [cell.traffic.dwell for cell in self.cells if cell.traffic.dwell is not None]
         left = sorted((one for one in known if one.cut < one.windows), key=lambda one: one.at_least_s)
         return left[len(left) // 2] if left else None
 
     @property
     def short(self) -> bool:
-        """Whether the runs lasted less than the median dwell; False without a dwell."""
+        """Whether the runs lasted less than the median dwell; False if ``dwell`` is None."""
         return self.dwell is not None and self.lasted_s < _bound_s(self.dwell)
 
     @property
     def hardly_lost(self) -> bool:
-        """Whether less than ``LEAST_LOST`` of the invitations were lost to the road; False if none, or nobody left."""
+        """Whether the road ended under ``LEAST_LOST`` of the invitations; False without invitations or ``dwell``."""
         return self.dwell is not None and self.invitations.road_share < LEAST_LOST
 
     @property
     def figures(self) -> str:
-        """The arm's name and, in brackets, why its runs are ``short`` or ``hardly_lost``; call only if they are."""
+        """The arm's name and, in brackets, why its runs are ``short`` or ``hardly_lost``; one of these must be True."""
         words = []
         if self.hardly_lost:
             lost = share_words(self.invitations.road_share)
@@ -85,7 +85,7 @@ def _bound_s(dwell: Dwell) -> float:
 
 
 def arm_runs(data: ComparisonData) -> list[ArmRuns]:
-    """Return the runs of each arm with finished cells, by condition (empty if there is only one)."""
+    """Return an item per condition and arm with finished cells; ``condition`` is empty if there is only one."""
     several = len(data.conditions) > 1
     return [
         ArmRuns(
@@ -119,7 +119,10 @@ def _span(ends: Sequence[str]) -> str:
 
 
 def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
-    """Return a sentence on the invitations of each item, or one on all from five on; ``learning`` adds blur."""
+    """Return sentences on the outcomes of invitations: one per arm, or from five arms on a single one with ranges.
+
+    ``learning`` adds the blur of committed images to the sentences per arm. Arms without invitations are left out.
+    """
     known = [one for one in runs if one.invitations.total]
     if len(known) <= _MOST_SENTENCES:
         lines = []
@@ -214,7 +217,7 @@ def not_met(data: ComparisonData, runs: Sequence[ArmRuns]) -> list[str]:
 
 
 def _has_equal_schedule(one: ArmRuns) -> bool:
-    """Return whether ``schedule.learner`` gives all cells the payload and work of one learner."""
+    """Return whether all cells have set ``schedule.learner``, which gives them the payload and work of one learner."""
     return all(cell.settings.get("schedule.learner") for cell in one.cells)
 
 

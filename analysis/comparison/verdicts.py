@@ -39,7 +39,7 @@ def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:
 
 
 def _short(value: float) -> str:
-    """Return two significant digits, or three from 100 on, so that no digit of a whole number below 1000 is lost."""
+    """Return a number as text with two significant digits, from 100 on three, which keeps whole numbers below 1000."""
     return number(value, 3 if abs(value) >= 99.5 else 2)
 
 
@@ -49,7 +49,7 @@ def p_words(p_value: float) -> str:
 
 
 def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
-    """Return mean difference, interval (perhaps "unbounded"), corrected p and smallest resolved difference as texts."""
+    """Return mean difference, interval or "unbounded", corrected p and smallest resolved difference as texts."""
     found, interval = pair.found, "unbounded"
     if found.bounded:
         interval = f"{_short(found.low * metric.factor)} to {_short(found.high * metric.factor)}"
@@ -59,7 +59,7 @@ def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
 
 
 def level_words(pairs: Sequence[ComparedPair]) -> str:
-    """Return the name of the pairs' intervals, "95 % interval"; simultaneous if several pairs were tested."""
+    """Return "95 % interval", or "simultaneous 95 % interval" if a pair was one of several tests."""
     several = any(pair.tests > 1 for pair in pairs)
     return f"{'simultaneous ' * several}95 % interval"
 
@@ -93,7 +93,10 @@ def spread_words(seeds: int) -> str:
 
 
 def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str]:
-    """Return sentences: up to three resolved pairs, then numbers of others; an only unresolved pair is named."""
+    """Return sentences on up to three resolved pairs, then the numbers of others: resolved, withheld, unresolved.
+
+    A single unresolved pair is named.
+    """
     judged = [pair for pair in pairs if not pair.withheld or pair.equal]
     resolved = [pair for pair in judged if pair.resolved]
     lines = []
@@ -127,9 +130,10 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str
 
 
 def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metric]]) -> list[Family]:
-    """Compare arms, for each (condition, metric) in ``shown``; a family each, in order, empty if no seed changes it.
+    """Compare the arms for each (condition, metric) in ``shown``; return a family for each, in order.
 
-    P-values and intervals are corrected over the pairs of all families.
+    P-values and intervals are corrected over the pairs of all families. A family has no pairs if no seed changes the
+    metric, see ``varies``.
     """
     columns = []
     for one, metric in shown:
@@ -140,7 +144,7 @@ def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metri
 
 
 def across_conditions(data: ComparisonData) -> list[Family]:
-    """Compare conditions, arm by arm, at common seeds; empty if there is only one condition.
+    """Compare conditions arm by arm at common seeds; return a family per arm and metric, none for one condition.
 
     P-values and intervals are corrected over all arms' pairs in one metric. Compared are the metrics with a preferred
     direction, or all if none has one; and under the first arm with cells the outcomes of the traffic, which all arms

@@ -19,7 +19,7 @@ def equal_words(metrics: Sequence[Metric], noun: str) -> str:
 
 
 def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[str]:
-    """Return the warnings, each once with its conditions; ``families``: all pairs, for warnings on too few seeds."""
+    """Return the warnings on a comparison, each once with its conditions; those on seeds look at all ``families``."""
     failed = data.record.failed.items()
     lines = [f"The cell {clean(name, 90)} failed and is missing here: {clean(why, 400)}" for name, why in failed]
     if more := len(lines) - MOST_NAMED:
@@ -64,7 +64,7 @@ def untested_of(data: ComparisonData) -> list[str]:
 
 
 def _by_condition(data: ComparisonData, say: Callable[[ConditionData], Iterable[str]]) -> list[str]:
-    """Return the lines of all conditions, each once; a line that is not common to all names its conditions."""
+    """Return the lines that ``say`` gives for conditions, each once; a line not common to all names its conditions."""
     found: dict[str, list[str]] = {}
     for condition in data.conditions:
         for line in say(condition):
@@ -76,7 +76,7 @@ def _by_condition(data: ComparisonData, say: Callable[[ConditionData], Iterable[
 
 
 def _warn_unchanged_traffic(data: ComparisonData) -> Iterator[str]:
-    """Warn of traffic settings that vary without effect, such as the range of an RSU that sets its own."""
+    """Yield a warning if traffic settings vary, but not the recorded traffic, as ``range_m`` if RSUs have their own."""
     used = {entry.traffic for entry in data.record.cells}
     alike: dict[str, list[Mapping[str, object]]] = {}
     for entry in data.record.traffic:
@@ -131,7 +131,7 @@ def _warn_short(data: ConditionData, noun: str) -> Iterator[str]:
 
 
 def _warn_few_seeds(families: Sequence[Family], noun: str, against: str = "") -> Iterator[str]:
-    """Yield one warning if no pair of any family has enough common seeds to be resolved; it names the most seeds."""
+    """Yield a warning if all pairs have too few seeds to be resolved; ``against`` is the reference arm, if any."""
     found = [family.pairs for family in families if family.pairs]
     if not found or any(pair.found.count >= pair.least for pairs in found for pair in pairs):
         return
@@ -143,7 +143,7 @@ def _warn_few_seeds(families: Sequence[Family], noun: str, against: str = "") ->
 
 
 def _warn_two_groups(families: Sequence[Family]) -> Iterator[str]:
-    """Warn of intervals that are too narrow because the differences form two groups."""
+    """Yield a warning that names the pairs whose intervals are too narrow because their differences form two groups."""
     found = [
         f"{pair.words} in {decapitalised(metric.label)}{f' ({shortened(within)})' * bool(within)}"
         for _, within, metric, pairs in families
@@ -159,7 +159,7 @@ def _warn_two_groups(families: Sequence[Family]) -> Iterator[str]:
 
 
 def _warn_other_settings(data: ConditionData, noun: str) -> Iterator[str]:
-    """Warn of settings outside ``learning`` that differ between cells; empty if none do. ``noun``: word for an arm."""
+    """Yield a warning if settings outside ``learning`` differ between cells; ``noun`` is the word for an arm."""
     keys = sorted({key for cell in data.cells for key in cell.settings if not key.startswith("learning.")})
     different = [key for key in keys if len({repr(cell.settings.get(key)) for cell in data.cells}) > 1]
     if different:
@@ -167,7 +167,7 @@ def _warn_other_settings(data: ConditionData, noun: str) -> Iterator[str]:
 
 
 def what_differs(data: ComparisonData, across: Family) -> str:
-    """Return a sentence on settings, traffic and RSUs that differ between one arm's conditions at a common seed."""
+    """Return in words which settings, traffic and RSUs differ between an arm's conditions; "" without common seeds."""
     entries = ((cell.entry, cell) for cell in data.cells)
     cells = {(entry.condition, entry.seed): cell for entry, cell in entries if entry.arm == across.within}
     found: dict[str, list[str]] = {}

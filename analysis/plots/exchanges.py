@@ -78,7 +78,7 @@ def group_by_pair(exchanges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _arcs(edges: pl.DataFrame) -> Floats:
-    """Return an arc between the vehicles of each row of ``group_by_pair``, shape (rows, points, 2) in m."""
+    """Return an arc between the vehicles of each row of ``group_by_pair``, shape (rows, 13 points, 2), x and y in m."""
     ends = edges.select(*_POSITION).to_numpy().reshape(-1, 2, 2)
     backwards = (ends[:, 0, 0] > ends[:, 1, 0]) | ((ends[:, 0, 0] == ends[:, 1, 0]) & (ends[:, 0, 1] > ends[:, 1, 1]))
     ends = np.where(backwards[:, None, None], ends[:, ::-1], ends)
@@ -97,7 +97,7 @@ def _graph_extent(edges: pl.DataFrame) -> tuple[float, float, float, float]:
 
 
 def _draw_graph(ax: Axes, edges: pl.DataFrame) -> None:
-    """Draw on ``ax`` an arc per pair, its look by state, with marks of relayed pairs, the vehicles, and a legend."""
+    """Draw arcs of pairs by state, marks of relayed ones, vehicles, and a legend with RSUs, which the caller draws."""
     raster = edges.height > _MOST_VECTOR_EDGES
     width = 1.4 if edges.height <= 60 else 0.6
     marker = partial(Line2D, [], [], linestyle="none", markersize=4.4)
@@ -158,7 +158,7 @@ def contact_graph_panel(run: RunData) -> Drawn:
 
 
 def _bars_by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
-    """Return edges of bars, rounds per bar, and means per round by bar: ``completed``, ``cut``, bytes by way."""
+    """Return edges of bars, rounds per bar, means per round: ``completed``, ``cut``, ``sidelink``, ``relay`` (B)."""
     numbers = run.exchanges["round"]
     ends = [int(series.max()) for series in (numbers, run.rounds["round"]) if len(series)]  # type: ignore[arg-type]
     rounds = max(ends) + 1

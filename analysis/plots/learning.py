@@ -107,6 +107,7 @@ def _draw_figure(group: list[Curve], x: Sequence[NDArray[np.float64]], label: st
 
 
 def _legend_columns(group: list[Curve]) -> int:
+    """Return the number of columns of the legend: 1 if a label is long, else 2."""
     return 1 if max(len(curve.label) for curve in group) > 22 else 2
 
 
@@ -130,7 +131,7 @@ def _draw_curves(
 
 
 def draw_accuracy(ax: Axes, run: RunData) -> bool:
-    """Draw main results in % by round on ``ax``; if there are none, return False and draw nothing."""
+    """Draw results in % by round on ``ax`` and return True; if there are none, draw nothing and return False."""
     group = [curve for curve in curves(run) if curve.unit == "%" and curve.result]
     if group:
         _draw_curves(ax, group, [curve.round.astype(np.float64) for curve in group], _ROUNDS, _legend_columns(group))
@@ -151,7 +152,7 @@ def series_panels(run: RunData) -> list[Panel]:
 
 
 def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str], unlike: str) -> str:
-    """Return sentences on silos given images (classes, silos), a class's noun (one, many), and a sentence to insert."""
+    """Return sentences on silos from images (classes, silos), a class's noun (one, many), and a sentence to insert."""
     sizes, held = grid.sum(axis=0), (grid > 0).sum(axis=0)
     largest = grid.max(axis=0) / np.maximum(sizes, 1)
     one, many = kind
@@ -169,7 +170,7 @@ def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str], unlike: str) -
 
 
 def _unlike_words(grid: NDArray[np.float64]) -> str:
-    """Return a sentence on how unlike silos are, given images (classes, silos); empty if no alpha can be fitted."""
+    """Return a sentence on how unlike silos are from images (classes, silos); empty if no alpha can be fitted."""
     alpha = fit_alpha(grid.T)
     if alpha is None:
         return ""

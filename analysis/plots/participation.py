@@ -55,7 +55,7 @@ def _outcome_style(outcome: str) -> tuple[str, str]:
 
 
 def _timeline_rows(run: RunData) -> pl.DataFrame:
-    """Return participations (only invited ones if any) of the first 40 windows, with their ``exit_s`` and ``row``."""
+    """Return the invited participations, or all if none is, of the first 40 windows, with ``exit_s`` and ``row``."""
     parts = run.participations if run.invited.is_empty() else run.invited
     exits = pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
     shown = parts.join(ends_of(run.windows), on=WINDOW_KEY, how="left").with_columns(exits)
@@ -95,7 +95,7 @@ def phases(run: RunData) -> tuple[Bar, ...]:
 
 
 def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeAxis) -> None:
-    """Draw ``_timeline_rows``: a line for coverage, and a bar divided by phases unless it was not selected."""
+    """Draw for each of ``rows`` a line for its coverage and, if it was invited, a bar divided into the phases."""
     for row in rows.iter_rows(named=True):
         y, colour = row["row"], _outcome_style(row["outcome"])[1]
         ax.plot([axis.of(row["enter_s"]), axis.of(row["exit_s"])], [y, y], color=GREY, linewidth=1.0, zorder=2)
@@ -116,7 +116,10 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeA
 
 @panel("timeline", "Windows and participations", wide=True)
 def timeline_panel(run: RunData) -> Drawn:
-    """Draw coverage, outcomes and phases in the first 40 windows, invited ones if any; no figure without such."""
+    """Draw coverage, outcomes and phases in the first 40 windows: those with an invitation, or all if none has one.
+
+    No figure without participations.
+    """
     if run.participations.is_empty():
         return None, NO_PARTICIPATION
     rows = _timeline_rows(run)
@@ -198,7 +201,7 @@ def outcome_panel(run: RunData) -> Drawn:
 
 @panel("weights", "Aggregation weight against speed")
 def weight_panel(run: RunData) -> Drawn:
-    """Draw each update's weight, relative to equal weights in its round, against speed; no figure if all are equal."""
+    """Draw each update's weight against speed, relative to equal weights in its round; no figure if all are equal."""
     rows = run.participations.filter(pl.col("weight").is_not_null() & (pl.col("outcome") == "committed"))
     rows = rows.with_columns(n=pl.len().over("aggregator", "round")).filter(pl.col("n") > 1)
     if rows.is_empty():
@@ -229,7 +232,7 @@ def weight_panel(run: RunData) -> Drawn:
 def _draw_sums(
     ax: Axes, names: Sequence[str], rows: Sequence[Mapping[str, float]], bars: Sequence[Bar], divisor: float, label: str
 ) -> None:
-    """Draw a row of stacked bars per name; ``rows`` have the values by column, ``label`` is the x axis's."""
+    """Draw stacked bars, a row per name: ``rows`` by column, over ``divisor``; ``label`` is the x axis's."""
     layers = ((np.array([row[bar.column] for row in rows]) / divisor, bar.words, bar.colour) for bar in bars)
     ax.set(xlim=(0, max(stacked_rows(ax, names, layers) * 1.05, 1e-9)), xlabel=label)
     legend(ax, 3)

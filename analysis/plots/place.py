@@ -61,7 +61,7 @@ def join_polylines(lanes: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def _draw_rsus(ax: Axes, run: RunData) -> None:
-    """Draw discs and RSUs, with their names if there are few."""
+    """Draw discs and RSUs; up to 12 with names and dashed discs, more without names in tinted discs."""
     few = len(run.rsus) <= _FEW
     # many rims would hide the map, so many discs are tinted areas instead
     disc: dict[str, Any] = (
@@ -139,7 +139,7 @@ def draw_map(ax: Axes, run: RunData) -> None:
 
 
 def map_panel(run: RunData, ids: str = "map") -> Panel:
-    """Draw lanes, RSU discs and mean speeds; ``ids`` begins the ids in the SVG, to make them unique on a page."""
+    """Draw lanes, RSU discs, mean speeds; no figure without lanes and windows. ``ids`` begins the ids in the SVG."""
     title = "Where vehicles drove in coverage, and how fast"
     if run.windows.is_empty() and run.lanes.is_empty():
         return Panel(name="map", title=title, caption="There is neither a road net nor a vehicle to draw.")

@@ -48,7 +48,7 @@ def _class_names(run: RunData) -> dict[int, str]:
 
 
 def _divide_map(run: RunData) -> tuple[Integers, float, tuple[float, float], tuple[int, int]]:
-    """Return each image's square, a square's side (m), the map's south-western corner (m), and (rows, columns)."""
+    """Return each image's square, by row, a square's side (m), the south-western corner (m), and (rows, columns)."""
     assert run.samples is not None
     of = run.samples.places
     west, east, south, north = covered_extent(run.rsus)
@@ -75,7 +75,7 @@ def explained_variance(values: Floats, groups: Integers) -> float:
 
 
 def predictability_by_place(labels: Integers, squares: Integers) -> float:
-    """Return the share of images whose class is the most frequent of the other images in their square, without ties."""
+    """Return the share of images whose class is the only most frequent one of the other images in their square."""
     counts = np.zeros((int(squares.max()) + 1, max(int(labels.max()) + 1, 2)), dtype=np.int64)
     np.add.at(counts, (squares, labels), 1)
     second, first = np.sort(counts, axis=1)[:, -2:].T
@@ -132,7 +132,7 @@ def seen_panel(run: RunData) -> Panel:
 
 
 def speed_table(run: RunData) -> tuple[Table, str]:
-    """Return a table of steering, blur and classes by quarter of the speeds, and sentences on speed, place and time."""
+    """Return a table of steering, blur and classes by quarter of the speeds, and sentences on speed; needs samples."""
     assert run.samples is not None
     of = run.samples.places
     speed, steers = of["speed_mps"], np.abs(of["angle"])
@@ -217,9 +217,9 @@ def framed_paths(run: RunData) -> list[FramedPath]:
 def film(run: RunData, vehicles: Sequence[str]) -> list[list[Any]]:
     """Return the frames of the played vehicles for the playback's script; empty if there are no frames.
 
-    Each vehicle has its index in ``vehicles``, a JPEG data URI with all its frames in a row, below them the same
-    blurred, and for each frame time (s), speed (km/h), kernel (px) and words on its target. Vehicles beyond
-    ``FILM_BYTES`` are left out.
+    Each vehicle has [its index in ``vehicles``, a JPEG data URI, facts]. The image has all its frames in a row, below
+    them the same blurred; facts are [time (s), speed (km/h), kernel (px), words on the target] per frame. A vehicle
+    whose image would exceed ``FILM_BYTES`` in all is left out.
     """
     if run.samples is None or not run.samples.paths:
         return []

@@ -86,7 +86,7 @@ def met_panel(run: RunData) -> Drawn:
 
 @panel("successions", "From one RSU to the next")
 def succession_panel(run: RunData) -> Drawn:
-    """Draw the distribution of ``successions``' gaps (s), negative where discs overlap; no figure without any."""
+    """Draw the share of ``successions`` up to each gap (s), negative where discs overlap; no figure without any."""
     gaps_s = np.sort(successions(run.windows)["gap_s"].to_numpy())
     if not len(gaps_s):
         return None, "Not drawn: no vehicle came from one RSU to another."
@@ -110,7 +110,7 @@ def succession_panel(run: RunData) -> Drawn:
 
 @panel("commits", "Updates by RSU", wide=True)
 def commits_panel(run: RunData) -> Drawn:
-    """Draw the number of committed updates by RSU of their upload on the map; no figure if nothing committed."""
+    """Draw on the map how many committed updates were uploaded to each RSU; no figure if nothing committed."""
     committed = run.participations.filter(outcome="committed")
     if committed.is_empty():
         return None, "Not drawn: nobody committed."
@@ -141,7 +141,10 @@ def commits_panel(run: RunData) -> Drawn:
 
 @panel("models-apart", "The RSUs' models over time", wide=True)
 def apart_panel(run: RunData) -> Drawn:
-    """Draw a result, if possible in %, of each RSU's model over time, and the models' spread; no figure without any."""
+    """Draw a result (in % if there is one) of the RSUs' and cloud's models over time, and the RSUs' spread.
+
+    No figure if no model of an RSU was measured.
+    """
     series = sorted((one for one in run.manifest.series if one.result), key=lambda one: one.unit != "%")
     rows = run.measured.filter(pl.col("value").is_finite()).sort("time_s", maintain_order=True)
     known = set(rows.filter(pl.col("aggregator").is_in([rsu.id for rsu in run.rsus]))["name"])
@@ -172,7 +175,7 @@ def apart_panel(run: RunData) -> Drawn:
     last = {str(name): float(of["value"][-1]) for name, of in lines.items()}
 
     def words(pick: Callable[..., str]) -> str:
-        """Return in words the last value, and its RSU, that ``pick`` (min or max) takes from all models."""
+        """Return in words the value and RSU that ``pick`` (min or max) takes from the models' last values."""
         name = pick(last, key=last.__getitem__)
         value = percent(last[name]) if shown.unit == "%" else quantity(last[name], shown.unit)
         return f"{value} (RSU {shortened(name, 30)})"

@@ -40,7 +40,7 @@ def _count_in_coverage(windows: pl.DataFrame) -> dict[str, StepCurve]:
 
 
 def _time_span(run: RunData) -> tuple[float, float]:
-    """Return begin and end (s) of run and windows together; the windows of the run must not be empty."""
+    """Return (begin, end) (s) of run and windows together; exits that the end cut off do not count. Needs a window."""
     begin, end = run.manifest.traffic.begin_s, run.manifest.time_s
     enter, leave = run.windows["enter_s"].to_numpy(), run.windows["exit_s"].to_numpy()
     last = float(leave.max())
@@ -52,7 +52,7 @@ def _time_span(run: RunData) -> tuple[float, float]:
 
 
 def _points_to_draw(curve: StepCurve, begin: float, end: float, most: int, bins: int) -> tuple[Floats, Floats]:
-    """Return times (s) and values to draw as steps: all or, if there are over ``most``, means of ``bins`` spans."""
+    """Return times (s) and values of steps to draw: the curve's or, if over ``most``, means over ``bins`` spans."""
     if len(curve.time_s) <= most:
         return np.concatenate([[begin], curve.time_s, [end]]), np.concatenate([[0], curve.value, [0]])
     edges = np.linspace(begin, end, bins + 1)
@@ -62,7 +62,7 @@ def _points_to_draw(curve: StepCurve, begin: float, end: float, most: int, bins:
 
 @panel("occupancy", "Vehicles in coverage", wide=True)
 def occupancy_panel(run: RunData) -> Drawn:
-    """Draw the number of vehicles in coverage over time, in a row per RSU with windows; no figure without windows."""
+    """Draw the number of vehicles in coverage over time, in a row per RSU, at most 12; no figure without windows."""
     if run.windows.is_empty():
         return None, NO_TRAFFIC
     begin, end = _time_span(run)
@@ -153,7 +153,7 @@ def speed_panel(run: RunData) -> Drawn:
 
 
 def draw_dwell(ax: Axes, run: RunData) -> tuple[Dwell, float]:
-    """Draw dwell times of one or more windows, cut ones in another colour; return the median and the axis end (s)."""
+    """Draw a histogram of dwell times, cut ones in another colour; return dwell and axis end (s). Needs a window."""
     seconds = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
     cut = (run.windows["exit_cause"].is_in(CUT_EXIT) | run.windows["entry_cause"].is_in(CUT_ENTRY)).to_numpy()
     top = max(float(np.percentile(seconds, 99.0)) * 1.02, 1e-3)
