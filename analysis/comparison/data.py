@@ -157,9 +157,8 @@ class CellData:
 def common_series(cells: Sequence[CellData], last: int) -> tuple[list[Metric], list[Metric]]:
     """Return two lists: metrics that all cells have with equal label, unit and caption, and those equal in name only.
 
-    A series of the first list is compared by the mean of its ``last`` last values, or by its last value if no cell
-    measured it so often. Those of the second list measure different things, as losses do. Both lists are empty without
-    cells.
+    Series of the first list are compared by the mean of their ``last`` last values, or by the last value if no cell has
+    so many. Those of the second measure different things, as losses do. Both lists are empty without cells.
     """
     series = cells[0].series.values() if cells else ()
     common = [one for one in series if all(one.name in cell.series for cell in cells)]

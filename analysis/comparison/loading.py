@@ -194,9 +194,8 @@ def _load_traffics(folder: Path, record: ComparisonRecord) -> dict[str, Recorded
 def load_comparison(folder: Path) -> ComparisonData:
     """Read the usable cells of a comparison; ``left_out`` of the result has sentences on others that did not fail.
 
-    A cell is usable if it finished, is not altered, was run by the comparison's version of vnetsim, and has as many
-    evaluations as are compared. InputError: ``folder`` is no comparison, no cell is usable, a cell replayed other
-    traffic, or a file is damaged.
+    Usable cells are finished, unaltered, of the same version, and long enough. InputError: ``folder`` is no comparison,
+    no cell is usable, a cell replayed other traffic, or a file is damaged.
     """
     record = _load_record(folder)
     traffics = _load_traffics(folder, record)

@@ -113,9 +113,8 @@ def with_equal_commits(data: ConditionData) -> ConditionData:
     """Return the condition with a second metric: its main metric at equal numbers of committed updates.
 
     At each seed it is taken at N updates, linear between two evaluations; N is the smallest number of any arm at that
-    seed. If several evaluations are averaged, so are their numbers of updates. A condition is returned unchanged if it
-    has no main metric, if not all runs ended by traffic or time, or if arms have equal numbers of updates at every
-    seed.
+    seed. If several evaluations are averaged, so are their numbers of updates. The condition is returned unchanged
+    without a main metric, if a run did not end by traffic or time, or if all arms have equally many updates.
     """
     main = data.main
     if main is None or any(cell.ended_by not in ("traffic", "time") for cell in data.cells):
@@ -151,10 +150,7 @@ def compared_measures(data: ConditionData) -> tuple[Metric, ...]:
 
 
 def measure_table(data: ConditionData, families: Sequence[Family], noun: str) -> Table | None:
-    """Return the table of measures by arm, with verdicts from ``families``; None if no run has a measure.
-
-    ``noun`` is the word for an arm.
-    """
+    """Return the table of measures by arm, with verdicts; None if no run has any. ``noun`` is the word for an arm."""
     rates = np.isfinite(data.finals(COMPARED[0])).any(axis=0).all()  # every arm has a rate
     shown = [(metric, data.finals(metric)) for metric in MEASURES if not (rates and metric.name == "commits")]
     shown = [(metric, values) for metric, values in shown if np.isfinite(values).any()]

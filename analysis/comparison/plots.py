@@ -225,10 +225,7 @@ def difference_panel(
 
 
 def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
-    """Draw the shares of participations by outcome, one bar per arm that has any; no figure if nobody took part.
-
-    ``noun`` is the word for an arm.
-    """
+    """Draw the shares of participations by outcome, a bar per arm (``noun``) that has any; no figure if none has."""
     totals = {arm: sum((cell.outcomes.get(key, 0) for cell in data.of(arm) for key in OUTCOMES), 0)
               for arm in data.present}  # fmt: skip
     kept = [arm for arm in data.present if totals[arm]]

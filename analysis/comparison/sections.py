@@ -148,10 +148,7 @@ class Compared:
         return lines + equal_of(data) + untested_of(data)
 
     def overview(self) -> Section | None:
-        """Return the section on all conditions: a table and figure per metric, or with a single arm one table only.
-
-        None for one condition, or without metrics.
-        """
+        """Return the section on all conditions, without figures for one arm; None for one condition, or no metric."""
         data, metrics = self.data, overview_metrics(self.data)
         if len(data.conditions) < 2 or not metrics:
             return None

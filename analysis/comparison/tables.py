@@ -137,10 +137,7 @@ def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: 
 
 
 def overview_metrics(data: ComparisonData) -> list[Metric]:
-    """Return the metrics of any condition with a preferred direction, or all if none has one; each once.
-
-    These are the compared metrics or, if there are none, those equal for all arms.
-    """
+    """Return the compared metrics with a preferred direction, else all, else those equal for all arms; each once."""
     for found in ([one.metrics for one in data.conditions], [one.alike for one in data.conditions]):
         known: dict[tuple[str, str], Metric] = {}
         for metric in (metric for metrics in found for metric in metrics):

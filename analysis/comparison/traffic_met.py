@@ -119,10 +119,7 @@ def _span(ends: Sequence[str]) -> str:
 
 
 def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
-    """Return sentences on the outcomes of invitations: one per arm, or from five arms on a single one with ranges.
-
-    ``learning`` adds the blur of committed images to the sentences per arm. Arms without invitations are left out.
-    """
+    """Return a sentence on the invitations of each item, with blur if ``learning``; from five items on, one on all."""
     known = [one for one in runs if one.invitations.total]
     if len(known) <= _MOST_SENTENCES:
         lines = []

@@ -93,10 +93,7 @@ def spread_words(seeds: int) -> str:
 
 
 def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str]:
-    """Return sentences on up to three resolved pairs, then the numbers of others: resolved, withheld, unresolved.
-
-    A single unresolved pair is named.
-    """
+    """Return sentences on up to three resolved pairs, then on numbers of others; a single unresolved pair is named."""
     judged = [pair for pair in pairs if not pair.withheld or pair.equal]
     resolved = [pair for pair in judged if pair.resolved]
     lines = []
@@ -132,8 +129,7 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str
 def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metric]]) -> list[Family]:
     """Compare the arms for each (condition, metric) in ``shown``; return a family for each, in order.
 
-    P-values and intervals are corrected over the pairs of all families. A family has no pairs if no seed changes the
-    metric, see ``varies``.
+    P-values and intervals are corrected over all families' pairs. A metric that no seed changes gives a family of none.
     """
     columns = []
     for one, metric in shown:

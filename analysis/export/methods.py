@@ -29,7 +29,7 @@ Runs = Mapping[str, RunData]
 
 
 def settings_tables(runs: Runs) -> list[Table]:
-    """Return a table of the settings that are equal in all runs, and one of the others, if any (not seed, scenario)."""
+    """Return a table of settings equal in all runs, and if runs differ one of the others (not seed, scenario)."""
     settings = {label: flat(tomllib.loads(run.experiment_text)) for label, run in runs.items()}
     keys = dict.fromkeys(key for one in settings.values() for key in one)
     rows = {key: [value_words(one.get(key, "")) or "none" for one in settings.values()] for key in keys}
@@ -73,7 +73,7 @@ def write_methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonD
 
 
 def _list_facts(run: RunData, title: str) -> str:
-    """Return in words the facts that the page's "What was run" has under a title; empty if there are none."""
+    """Return in words ``record``'s facts under a title, as "Traffic", without command, paper, inputs; may be empty."""
     rows = [row for facts in record(run) if facts.title == title for row in facts.rows]
     return "; ".join(f"{name} {value}" for name, value, _ in rows if not name.startswith(_OMITTED))
 

@@ -58,7 +58,7 @@ def load_runs(folder: Path) -> Runs:
 
 
 def _one_cell_each(folder: Path, compared: ComparisonData) -> Runs:
-    """Load the first finished cell of each arm and condition, by "arm" or, if conditions are several, both words."""
+    """Load the first finished cell of each arm and condition, by "ARM" or, for several conditions, "ARM, CONDITION"."""
     several = len(compared.conditions) > 1
     names = [(one.entry.arm, one.entry.condition, one.name) for one in reversed(compared.cells)]
     cells = {f"{arm}, {condition}" if several else arm: name for arm, condition, name in names}
@@ -68,7 +68,7 @@ def _one_cell_each(folder: Path, compared: ComparisonData) -> Runs:
 def export_paper(folder: Path, to: Path) -> Path:
     """Write the parts of a paper on a run or a comparison into the new or empty folder ``to``, and return ``to``.
 
-    InputError if ``folder`` is unusable or ``to`` is not empty; RunError if ``to`` cannot be written.
+    InputError: ``folder`` is no run or comparison or damaged, or ``to`` is not empty. RunError: ``to`` is not writable.
     """
     require_empty(to)
     files = _comparison_files(folder) if RunDirectory(folder).holds(COMPARISON) else _run_files(folder)
@@ -148,7 +148,7 @@ def require_empty(to: Path) -> None:
 
 
 def _result_files(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
-    """Return figures (SVG, PDF), tables (LaTeX, CSV), and a two-column LaTeX document with all of them."""
+    """Return figures (SVG; PDF of ``pdfs``), tables (LaTeX, CSV), and a two-column LaTeX document with all of them."""
     files, lines = Files(), []
     for section in parts:
         for panel in section.panels:
@@ -211,14 +211,14 @@ def _collect_inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str
 
 
 def _read_files(folder: Path, below: str, *names: str) -> Files:
-    """Return contents of named files in ``folder / below``, by path below ``folder``; leave out those that miss."""
+    """Return contents of named files in ``folder / below``, by path below ``folder``, without missing ones."""
     run = RunDirectory(folder / below)
     return {Path(below, name).as_posix(): (run.path / name).read_bytes() if name == RECORD else run.read_bytes(name)
             for name in names if name == RECORD or run.holds(name)}  # fmt: skip
 
 
 def _replace_paths(value: Any, names: Mapping[str, str]) -> Any:
-    """Return settings with paths replaced by ``names``, new by old, at any depth, also the file of ``FILE:CLASS``."""
+    """Return settings with each path in ``names`` replaced by its new name, at any depth, also in ``FILE:CLASS``."""
     if isinstance(value, Mapping):
         return {key: _replace_paths(one, names) for key, one in value.items()}
     if isinstance(value, list):

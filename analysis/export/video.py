@@ -167,12 +167,12 @@ class _Motion:
         return np.column_stack([np.interp(at, self._at, axis_m) for axis_m in self._places_m])
 
     def find_covered(self, time_s: float) -> Ints:
-        """Return the number of one path for each vehicle that is covered at a time (s), in order of vehicles."""
+        """Return the number of one path for each vehicle covered at a time (s), in order of vehicles; may be empty."""
         some = np.flatnonzero((self.from_s <= time_s) & (time_s < self.to_s))
         return some[np.unique(self.vehicle[some], return_index=True)[1]]
 
     def find_stages(self, time_s: float) -> dict[int, tuple[int, int, float]]:
-        """Return (stage, inviting RSU, begin of the participation (s)) by vehicle that takes part at a time (s)."""
+        """Return (index in ``STAGES``, inviting RSU, begin (s)) by vehicle with a participation at a time (s)."""
         some = np.flatnonzero((self._starts_s <= time_s) & (time_s < self._stops_s))[::-1]  # the first one counts
         columns = (self.stage[some].tolist(), self._rsu[some].tolist(), self._began_s[some].tolist())
         return dict(zip(self._who[some].tolist(), zip(*columns, strict=True), strict=True))

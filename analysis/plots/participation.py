@@ -116,10 +116,7 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeA
 
 @panel("timeline", "Windows and participations", wide=True)
 def timeline_panel(run: RunData) -> Drawn:
-    """Draw coverage, outcomes and phases in the first 40 windows: those with an invitation, or all if none has one.
-
-    No figure without participations.
-    """
+    """Draw coverage, outcomes, phases in the first 40 windows, invited ones if any; no figure without participation."""
     if run.participations.is_empty():
         return None, NO_PARTICIPATION
     rows = _timeline_rows(run)

@@ -141,10 +141,7 @@ def commits_panel(run: RunData) -> Drawn:
 
 @panel("models-apart", "The RSUs' models over time", wide=True)
 def apart_panel(run: RunData) -> Drawn:
-    """Draw a result (in % if there is one) of the RSUs' and cloud's models over time, and the RSUs' spread.
-
-    No figure if no model of an RSU was measured.
-    """
+    """Draw a result (in % if possible) of RSUs' and cloud's models over time, and the spread; no figure without any."""
     series = sorted((one for one in run.manifest.series if one.result), key=lambda one: one.unit != "%")
     rows = run.measured.filter(pl.col("value").is_finite()).sort("time_s", maintain_order=True)
     known = set(rows.filter(pl.col("aggregator").is_in([rsu.id for rsu in run.rsus]))["name"])

@@ -33,7 +33,7 @@ def _traffic_texts(windows: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _outcome_texts(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return as texts the number of invitations, and the share of each group of outcomes; "0" and dashes if none."""
+    """Return as texts the number of invitations and the shares of those that ended in ``ways``; "0", dashes if none."""
     invited = parts.filter(pl.col("outcome") != "not_selected")
     if invited.is_empty():
         return "0", *(NONE for _ in ways)
@@ -43,7 +43,7 @@ def _outcome_texts(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tu
 
 
 def by_type(run: RunData) -> list[Table]:
-    """Return one table of traffic and outcomes by vehicle type, of over 15 the rarest in one row; [] for one type."""
+    """Return a list of one table by vehicle type, of over 15 types the rarest in one row; [] for fewer than two."""
     windows = run.windows.with_columns(pl.col("vehicle_type").fill_null(""))
     sizes = windows.group_by("vehicle_type").len().sort("len", "vehicle_type", descending=[True, False])
     names = sizes["vehicle_type"].to_list()

@@ -58,7 +58,7 @@ def _traffic_rows(run: RunData) -> list[tuple[str, str]]:
 
 
 def _byte_rows(run: RunData) -> list[tuple[str, str]]:
-    """Return a row on the bytes over RSU links, up and down; with exchanges, two more on those between vehicles."""
+    """Return a row on the bytes over RSU links, both ways; if vehicles exchanged models, three rows on all links."""
     links = float(run.participations.select(pl.col("download_bytes", "upload_bytes").sum()).sum_horizontal().item())
     if run.exchanges.is_empty():
         return [("Data moved", si(links, "B"))]
@@ -218,7 +218,7 @@ _MOST_LEADING = 4
 
 
 def leading(run: RunData, rows: list[tuple[str, str]]) -> set[str]:
-    """Return the labels of up to four of ``rows`` to show large: results and one more, or traffic if nobody trains."""
+    """Return labels of up to four of ``rows`` to show large: results and one other; without training, four others."""
     results = [label for label, _ in _result_rows(run)][: _MOST_LEADING - 1] if run.learning else []
     others = [label for label, _ in rows if label in _LEADING_LABELS and label not in results]
     return {*results, *others[: 1 if run.learning else _MOST_LEADING]}

@@ -26,7 +26,7 @@ _ENDS = {
 
 
 def share_words(share: float) -> str:
-    """Return a share in whole per cent; a small one as "under 1 %" instead of 0, NaN as a dash."""
+    """Return a share in whole per cent; one below 0.5 %, but not 0, as "under 1 %"; NaN as a dash."""
     return f"under 1{THIN}%" if 0 < share < 0.005 else percent(share, 0)
 
 
@@ -51,7 +51,7 @@ class Invitations:
 
     @property
     def road_share(self) -> float:
-        """Share lost to the road: the vehicle left, or went on at another RSU; NaN without invitations."""
+        """Share of the invitations whose vehicle left coverage or went on at another RSU; NaN without invitations."""
         return self.share(*ROAD, *EXCHANGE) + self.handed_over / self.total if self.total else np.nan
 
     @property
@@ -85,7 +85,7 @@ class Invitations:
 
 
 def invitations_of(run: RunData) -> Invitations:
-    """Return outcomes and blur of a run; ``handed_over`` without those lost later, kernels of known speeds only."""
+    """Return a run's outcomes and blur; ``handed_over`` without those lost later, kernels of known speeds only."""
     speeds_mps = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls().to_numpy()
     blurs = (speeds_mps * 3.6 > run.experiment.blur.threshold_kmh) & (run.experiment.blur.fraction > 0)
     lost = pl.col("fate").is_in([*ROAD, *EXCHANGE])

@@ -39,7 +39,7 @@ _STATUS = {
 
 
 def notices(run: RunData) -> list[str]:
-    """Return the notices, one line each; what is missing (traffic, exchanges, commits) only for a finished run."""
+    """Return the notices on a run, one line each; those on missing traffic, exchanges, commits only if it finished."""
     lines = [_STATUS[run.manifest.status]] if run.manifest.status in _STATUS else []
     if run.manifest.status == "finished":  # before its end, a run may still write what is missing
         lines += [*_warn_silent_rsus(run), *_warn_no_exchange(run), *_warn_ended_early(run), *_warn_outcomes(run)]
@@ -87,7 +87,7 @@ def describe_codecs(run: RunData) -> str:
 
 
 def list_assumptions(run: RunData) -> Iterator[str]:
-    """Yield a line if another model than the trained one is timed, one if images were not read, one on privacy."""
+    """Yield up to three lines: on a timed model other than the trained one, on images not read, on privacy."""
     learner, model = run.manifest.learner, run.experiment.cost.model
     if learner is not None and learner.cost.model is not None and model != "trained":
         timed = run.experiment.cost.on_the_clock
@@ -106,7 +106,7 @@ def list_assumptions(run: RunData) -> Iterator[str]:
 
 
 def _report_model_ages(run: RunData) -> Iterator[str]:
-    """Yield, among peers, how many rounds old neighbours' models were when averaged, if any, or that none arrived."""
+    """Yield a line if RSUs that are peers averaged old models of neighbours (age in rounds), or received none."""
     rules = run.experiment.topology
     if rules.kind != "peers" or run.merges.is_empty():
         return
@@ -205,7 +205,7 @@ def _warn_updates(run: RunData) -> Iterator[str]:
 
 
 def _warn_ended_early(run: RunData) -> Iterator[str]:
-    """Warn if the last round ended before most vehicles left coverage; not if most updates were not finite."""
+    """Warn if the last round ended before most vehicles left coverage, unless most updates were not finite."""
     found = dwell(run.windows)
     rejected, updates = count_not_finite(run)
     if 2 * rejected > updates:  # more simulated time would not help
@@ -253,7 +253,7 @@ def _warn_outcomes(run: RunData) -> Iterator[str]:
 
 
 def _cure_for_links(run: RunData) -> str:
-    """Return advice against slow links: the radio model's setting, or a check of a user's own radio model."""
+    """Return advice against slow links: the radio model's setting, or for a user's own model a check of its rates."""
     radio = run.manifest.plugins.get("radio")
     name = clean(radio.name, 40) if radio else "tr37885"
     own = f"check the rates of the radio model '{name}', which are in bit/s"
@@ -292,7 +292,7 @@ def _warn_inputs(run: RunData) -> Iterator[str]:
 
 
 def _warn_sharp_images(run: RunData) -> Iterator[str]:
-    """Warn if at most 5 % of the vehicles were fast enough for blur; not if a training has no blur by its settings."""
+    """Warn if at most 5 % of the vehicles were fast enough for blur, unless a training has no blur by its settings."""
     if run.learning and run.experiment.blur.fraction == 0:
         return
     entered = entries(run.windows)["entry_speed_mps"]
@@ -332,7 +332,7 @@ def _warn_sharp_images(run: RunData) -> Iterator[str]:
 def describe_rates(run: RunData) -> list[tuple[str, str, str]]:
     """Return per kind of link with known rates: what it connects, share at the radio's cap in words, a warning.
 
-    The warning is empty unless all rates were at the cap. Empty list for a radio without a cap.
+    The warning is empty unless all rates were at the cap. The list is empty for a radio without a cap.
     """
     radio, model = run.manifest.radio, run.manifest.plugins.get("radio")
     own = model is not None and model.name != "tr37885"

@@ -56,7 +56,7 @@ class Section:
 
     @property
     def items(self) -> list[tuple[Panel, str]]:
-        """The panels with a figure, each with its CSS class; of an odd number of narrow ones the first is alone."""
+        """The panels with a figure and CSS class: "wide" or "half", but "alone NAME" for the first of an odd row."""
         placed = []
         for wide, group in groupby((panel for panel in self.panels if panel.svg), key=lambda panel: panel.wide):
             row = list(group)
@@ -67,7 +67,7 @@ class Section:
 
     @property
     def switched(self) -> bool:
-        """Whether a figure has the same curves over other axes, between which readers can switch."""
+        """Whether a panel also has its curves over other axes (time, bytes), between which readers can switch."""
         return any(panel.against for panel in self.panels)
 
     @property
@@ -164,7 +164,7 @@ _KINDS = {"run": "Learning run", "timing": "Rounds without training", "mobility"
 
 
 def tile(label: str, value: str) -> tuple[str, str, str]:
-    """Split a value at its brackets, empty without any: "A", "1 (of 2)" becomes ("A", "1", "of 2")."""
+    """Return label, value, and the part of the value in brackets, or "": "A", "1 (of 2)" gives ("A", "1", "of 2")."""
     main, bracket, detail = value.partition(" (")
     return label, main, detail.removesuffix(")") if bracket else ""
 
@@ -180,7 +180,7 @@ def _title(run: RunData) -> str:
 
 
 def write_figures(folder: Folder, parts: Sequence[Section], stale: re.Pattern[str]) -> None:
-    """Write ``figures/*.svg`` of all panels; remove those without a figure, and undrawn files named like ``stale``."""
+    """Write ``figures/*.svg`` of all panels; remove those of panels without one, and others named like ``stale``."""
     drawings = {f"{name}.svg": svg for one in parts for panel in one.panels for name, svg in panel.drawings.items()}
     for name, svg in drawings.items():
         if svg:

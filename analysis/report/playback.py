@@ -56,7 +56,7 @@ class Playback:
 
     @property
     def caption(self) -> str:
-        """Sentences on what the playback leaves out: tolerance, vehicles, pauses, frames."""
+        """Sentences on what the playback leaves out: points of paths, vehicles, repeated stages, and frames."""
         words = f"Paths are thinned: no vehicle is drawn more than {self.tolerance_m:g} m from where it was."
         if self.every > 1:
             words = (
@@ -220,7 +220,7 @@ def read_paths(run: RunData, every: int) -> PlayedPaths:
 
 
 def _join_paths(windows: pl.DataFrame) -> tuple[NDArray[np.bool_], Floats, Floats, Floats, NDArray[np.int64]]:
-    """Join windows to paths: whether each continues one; times (s), x, y (m) of points; index of a path's first."""
+    """Return whether each window continues a path, times (s), x and y (m) of points, and each path's first index."""
     # windows are sorted by part and entry; a vehicle at two places at one time, as in some sources, has several paths
     lengths = windows["path_time_s"].list.len().to_numpy()
     first = np.cumsum(lengths) - lengths
@@ -286,7 +286,7 @@ def _round_lanes(run: RunData, origin_m: tuple[float, float]) -> list[list[int]]
 def participations_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
     """Return [vehicle, RSU, round, outcome, begin (s), end (s), [[index in ``STAGES``, seconds], ...]] by begin.
 
-    One item per invitation of a vehicle in ``vehicle_of``; vehicles and RSUs as the mappings' numbers for their ids.
+    One item per invitation of a vehicle in ``vehicle_of``. RSUs, too, are given by number, as the mappings have it.
     """
     exchange = run.exchange_plan
     order = [0, 1, 2, 3, 4, 5] if exchange is None or exchange.before_training else [0, 3, 1, 2, 4, 5]
@@ -315,7 +315,7 @@ def handovers_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int
 
 
 def headline_curve(run: RunData) -> dict[str, Any] | None:
-    """Return ``label``, ``unit``, ``points`` (s, value) of a headline metric, in % rather than others; None without."""
+    """Return ``label``, ``unit``, ``points`` (s, value) of the first headline metric, in % if any is; None without."""
     curve = min((one for one in curves(run) if one.result), key=lambda one: one.unit != "%", default=None)
     if curve is None:
         return None

@@ -77,7 +77,7 @@ def long_enough(members: pl.DataFrame, needed_s: float) -> float | None:
 
 
 def tables(run: RunData) -> list[Table]:
-    """Return one table of who could take part and did, by RSU, approach, type, speed; [] if ``needed`` is None."""
+    """Return a list of one table of who could take part and did, by RSU, approach, type, speed; [] if unknown."""
     found = needed(run)
     if found is None or run.equipped.is_empty():
         return []
@@ -136,7 +136,7 @@ def headline(run: RunData) -> list[tuple[str, str]]:
 
 @panel("survival", "How long windows last, and how long a participation takes")
 def survival_panel(run: RunData) -> Drawn:
-    """Draw the share of windows that last longer, by time, and if known how long a participation takes."""
+    """Draw the share of windows that last longer, by time, and a participation's time; no figure without windows."""
     found = needed(run)
     if run.windows.is_empty():
         return None, "Not drawn: no coverage window was recorded."
@@ -180,7 +180,7 @@ def survival_panel(run: RunData) -> Drawn:
 
 @panel("failed", "Where participations failed")
 def failed_panel(run: RunData) -> Drawn:
-    """Draw where vehicles were when their participation was cut, by outcome."""
+    """Draw where vehicles were when their participation was cut, by outcome; no figure if none was, or no paths."""
     failed = run.participations.filter(pl.col("outcome").is_in(_FAILED))
     if failed.is_empty() or run.paths is None:
         return None, "Not drawn: no participation was cut." if failed.is_empty() else "Not drawn: no paths are known."
@@ -203,7 +203,7 @@ def failed_panel(run: RunData) -> Drawn:
 
 
 def _find_ends(run: RunData, failed: pl.DataFrame) -> pl.DataFrame:
-    """Return ``outcome``, and ``x_m``, ``y_m`` at the end, of the participations ``failed``; not of unknown paths."""
+    """Return ``outcome`` and the place at the end, ``x_m``, ``y_m``, of ``failed`` participations with known paths."""
     assert run.paths is not None
     keys = failed.select(WINDOW_KEY).unique()
     path = ("path_time_s", "path_x_m", "path_y_m")

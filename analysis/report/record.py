@@ -32,7 +32,7 @@ class Facts:
 
 
 def record(run: RunData) -> list[Facts]:
-    """Return tables of facts on run, traffic, machine; with a learner, before machine on radio, computers, learner."""
+    """Return tables of facts: Run, Traffic, with a learner Radio, Computers and Learner, Machine and packages."""
     tables: dict[str, list[Row]] = {"Run": _run_facts(run), "Traffic": _traffic_facts(run)}
     if run.manifest.learner:
         tables["Radio"] = [(f"rates between {between}", words) for between, words, _ in describe_rates(run)]
@@ -64,7 +64,7 @@ def value_words(value: Any) -> str:
 
 
 def _setting_facts(values: Mapping[str, Any]) -> list[Row]:
-    """Return settings, by key, as facts in a fixed-width font."""
+    """Return a fact per setting: its key and value, in a fixed-width font."""
     return [(clean(key, 40), value_words(value), True) for key, value in values.items()]
 
 

@@ -56,7 +56,7 @@ def build_side_by_side(left: Path, right: Path) -> Path:
 
 
 def _describe_run(run: RunData) -> str:
-    """Return a sentence on the commits, rounds and handovers of a run; not counting handovers by policy "drop"."""
+    """Return a sentence on a run's commits, rounds and handovers; those of policy "drop" do not count as handovers."""
     invited = run.invited
     committed = invited.filter(outcome="committed").height
     share = ""
@@ -68,7 +68,7 @@ def _describe_run(run: RunData) -> str:
 
 
 def _saw_same_traffic(left: RunData, right: RunData) -> bool:
-    """Return whether both runs have the same windows among those ended before the earlier of their last exits."""
+    """Return whether both runs have equal windows, of those that ended while both lasted and that no end cut off."""
     end_s = min(run.windows["exit_s"].max() or 0.0 for run in (left, right))
     ended = [
         run.windows.filter((pl.col("exit_s") < end_s) & (pl.col("exit_cause") != "end")).select(*WINDOW_KEY, "exit_s")
