@@ -32,7 +32,7 @@ _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", 
 
 
 def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: AbstractSet[str]) -> CellData:
-    """Load a finished cell, without settings whose key is in ``own``; InputError if it replayed other traffic."""
+    """Load a finished cell, without settings whose key is in ``own``; InputError if it did not replay ``traffic``."""
     run = load(folder)
     manifest, parts, timed = run.manifest, run.participations, run.manifest.kind == "timing"
     if timed:  # without training there are no weights: every commit counts
@@ -114,7 +114,7 @@ _LEFT_OUT_LINES = {
 def _load_cells(
     folder: Path, record: ComparisonRecord, traffics: Mapping[str, RecordedTraffic]
 ) -> tuple[list[CellData], list[str]]:
-    """Return the usable cells, and sentences on the others that did not fail; InputError if there is no usable cell."""
+    """Return the cells that can be compared, and sentences on others that did not fail; InputError if none can be."""
     own = frozenset(record.arm_settings)
     cells: list[CellData] = []
     others: dict[str, list[str]] = {why: [] for why in _LEFT_OUT_LINES}

@@ -147,7 +147,7 @@ def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[C
 
 
 def correct_together(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
-    """Return pairs with their p-values, so far uncorrected, corrected over all (Holm); None and intervals stay."""
+    """Correct the pairs' raw p-values over all of them (Holm); return new pairs. A p of None and intervals stay."""
     corrected = iter(holm([pair.p_value for pair in pairs if pair.p_value is not None]))
     return [pair if pair.p_value is None else replace(pair, p_value=next(corrected)) for pair in pairs]
 
@@ -158,7 +158,7 @@ def _least_seeds(level: float, method: Interval) -> int:
 
 
 def _needed_seeds(found: PairedDifference, least: int, *, resolved: bool) -> int | None:
-    """Return the seeds for 80 % power, at least ``least``, more than now unless ``resolved``; None if none do."""
+    """Return seeds needed for 80 % power: at least ``least``, more than now unless ``resolved``; None if impossible."""
     if found.deviation == 0.0 and found.mean:
         return least
     needed = seeds_needed(found.effect, level=found.level, student=found.method == "t")

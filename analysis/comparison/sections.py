@@ -113,7 +113,7 @@ class Compared:
         return [line for line in (who_drove_past(self.data), *what_decided(self.runs, learning=learning)) if line]
 
     def unmet(self) -> list[str]:
-        """Return lines on runs that did not meet the traffic, see ``analysis.comparison.traffic_met``; else none."""
+        """Return lines on runs that did not meet the traffic, see ``comparison.traffic_met``; empty if all did."""
         return not_met(self.data, self.runs)
 
     def verdicts(self) -> list[str]:

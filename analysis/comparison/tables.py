@@ -66,7 +66,7 @@ def difference_table(families: Sequence[Family]) -> pl.DataFrame:
 
 
 def spread(values: NDArray[np.float64]) -> str:
-    """Return "mean ± standard deviation" of the finite values; for one value it alone, for none a dash."""
+    """Return "mean ± standard deviation" of the finite values as text; of one value the value, of none a dash."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return NONE

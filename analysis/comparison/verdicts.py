@@ -129,7 +129,7 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str
 def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metric]]) -> list[Family]:
     """Compare the arms for each (condition, metric) in ``shown``; return a family for each, in order.
 
-    P-values and intervals are corrected over all families' pairs. A metric that no seed changes gives a family of none.
+    P-values and intervals are corrected over all families' pairs. A family has no pairs if no seed changes its metric.
     """
     columns = []
     for one, metric in shown:

@@ -19,7 +19,7 @@ def equal_words(metrics: Sequence[Metric], noun: str) -> str:
 
 
 def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[str]:
-    """Return the warnings on a comparison, each once with its conditions; those on seeds look at all ``families``."""
+    """Return the warnings, each once with its conditions; without ``families``, none on few seeds and on two groups."""
     failed = data.record.failed.items()
     lines = [f"The cell {clean(name, 90)} failed and is missing here: {clean(why, 400)}" for name, why in failed]
     if more := len(lines) - MOST_NAMED:

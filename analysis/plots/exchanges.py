@@ -97,7 +97,7 @@ def _graph_extent(edges: pl.DataFrame) -> tuple[float, float, float, float]:
 
 
 def _draw_graph(ax: Axes, edges: pl.DataFrame) -> None:
-    """Draw arcs of pairs by state, marks of relayed ones, vehicles, and a legend with RSUs, which the caller draws."""
+    """Draw arcs of pairs by state, relayed ones marked, vehicles, and a legend; RSUs, which it names, are not drawn."""
     raster = edges.height > _MOST_VECTOR_EDGES
     width = 1.4 if edges.height <= 60 else 0.6
     marker = partial(Line2D, [], [], linestyle="none", markersize=4.4)

@@ -229,7 +229,7 @@ def weight_panel(run: RunData) -> Drawn:
 def _draw_sums(
     ax: Axes, names: Sequence[str], rows: Sequence[Mapping[str, float]], bars: Sequence[Bar], divisor: float, label: str
 ) -> None:
-    """Draw stacked bars, a row per name: ``rows`` by column, over ``divisor``; ``label`` is the x axis's."""
+    """Draw stacked bars, one per name: values in ``rows`` by column, over ``divisor``; ``label`` is the x axis's."""
     layers = ((np.array([row[bar.column] for row in rows]) / divisor, bar.words, bar.colour) for bar in bars)
     ax.set(xlim=(0, max(stacked_rows(ax, names, layers) * 1.05, 1e-9)), xlabel=label)
     legend(ax, 3)

@@ -218,8 +218,8 @@ def film(run: RunData, vehicles: Sequence[str]) -> list[list[Any]]:
     """Return the frames of the played vehicles for the playback's script; empty if there are no frames.
 
     Each vehicle has [its index in ``vehicles``, a JPEG data URI, facts]. The image has all its frames in a row, below
-    them the same blurred; facts are [time (s), speed (km/h), kernel (px), words on the target] per frame. A vehicle
-    whose image would exceed ``FILM_BYTES`` in all is left out.
+    them the same blurred; facts are [time (s), speed (km/h), kernel (px), words on the target] per frame. Vehicles
+    whose images no longer fit into ``FILM_BYTES`` are left out.
     """
     if run.samples is None or not run.samples.paths:
         return []

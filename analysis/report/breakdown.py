@@ -33,7 +33,7 @@ def _traffic_texts(windows: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _outcome_texts(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return as texts the number of invitations and the shares of those that ended in ``ways``; "0", dashes if none."""
+    """Return as texts how many were invited and by each of ``ways`` the share that ended so; "0", dashes if none."""
     invited = parts.filter(pl.col("outcome") != "not_selected")
     if invited.is_empty():
         return "0", *(NONE for _ in ways)

@@ -106,7 +106,7 @@ def list_assumptions(run: RunData) -> Iterator[str]:
 
 
 def _report_model_ages(run: RunData) -> Iterator[str]:
-    """Yield a line if RSUs that are peers averaged old models of neighbours (age in rounds), or received none."""
+    """Yield a line, among peers, on the age (rounds) of averaged neighbours' models if not 0, or that none came."""
     rules = run.experiment.topology
     if rules.kind != "peers" or run.merges.is_empty():
         return

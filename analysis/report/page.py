@@ -56,7 +56,7 @@ class Section:
 
     @property
     def items(self) -> list[tuple[Panel, str]]:
-        """The panels with a figure and CSS class: "wide" or "half", but "alone NAME" for the first of an odd row."""
+        """Panels with a figure and CSS class: "wide", "half", or "alone NAME" for the first of an odd row."""
         placed = []
         for wide, group in groupby((panel for panel in self.panels if panel.svg), key=lambda panel: panel.wide):
             row = list(group)
@@ -180,7 +180,7 @@ def _title(run: RunData) -> str:
 
 
 def write_figures(folder: Folder, parts: Sequence[Section], stale: re.Pattern[str]) -> None:
-    """Write ``figures/*.svg`` of all panels; remove those of panels without one, and others named like ``stale``."""
+    """Write ``figures/*.svg`` of all panels; remove files of panels without figure, and undrawn ones like ``stale``."""
     drawings = {f"{name}.svg": svg for one in parts for panel in one.panels for name, svg in panel.drawings.items()}
     for name, svg in drawings.items():
         if svg:

@@ -286,7 +286,7 @@ def _round_lanes(run: RunData, origin_m: tuple[float, float]) -> list[list[int]]
 def participations_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
     """Return [vehicle, RSU, round, outcome, begin (s), end (s), [[index in ``STAGES``, seconds], ...]] by begin.
 
-    One item per invitation of a vehicle in ``vehicle_of``. RSUs, too, are given by number, as the mappings have it.
+    One item per invitation of a vehicle in ``vehicle_of``; vehicles and RSUs are their numbers in the mappings.
     """
     exchange = run.exchange_plan
     order = [0, 1, 2, 3, 4, 5] if exchange is None or exchange.before_training else [0, 3, 1, 2, 4, 5]

@@ -77,7 +77,7 @@ def long_enough(members: pl.DataFrame, needed_s: float) -> float | None:
 
 
 def tables(run: RunData) -> list[Table]:
-    """Return a list of one table of who could take part and did, by RSU, approach, type, speed; [] if unknown."""
+    """Return a list of one table of who could take part and did, by group of vehicles; [] if ``needed`` is None."""
     found = needed(run)
     if found is None or run.equipped.is_empty():
         return []

@@ -32,7 +32,7 @@ class Facts:
 
 
 def record(run: RunData) -> list[Facts]:
-    """Return tables of facts: Run, Traffic, with a learner Radio, Computers and Learner, Machine and packages."""
+    """Return the tables of facts: run, traffic, radio, computers and learner (with a learner only), machine."""
     tables: dict[str, list[Row]] = {"Run": _run_facts(run), "Traffic": _traffic_facts(run)}
     if run.manifest.learner:
         tables["Radio"] = [(f"rates between {between}", words) for between, words, _ in describe_rates(run)]
