@@ -31,7 +31,7 @@ Channels = Sequence[float] | Tensor
 
 
 def first_view_draws(numbers: Tensor, size: Sequence[int]) -> dict[str, Tensor]:
-    """Return the draws of first views: random resized crop, horizontal flip (p 0.5), greyscale (p 0.2).
+    """Return ``box``, ``flipped`` (p 0.5), ``grey`` (p 0.2) of first views: random resized crop, mirror, greyscale.
 
     ``numbers`` are independent and uniform in [0, 1), on the CPU, shape (batches, ``NUMBERS_ONE`` * images); ``size``
     is height and width of the images. Draws have the shape (batches, images, ...); no batch depends on another.
@@ -184,7 +184,7 @@ def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) ->
 
 
 def _blend(images: Tensor, kind: Tensor, factors: Tensor) -> Tensor:
-    """Blend each image, in place, as the operation of its ``kind`` does by that kind's factor; return the images."""
+    """Change each image's brightness (``kind`` 0), contrast (1), saturation (2) or nothing (3) in place; return all."""
     factor = factors.gather(1, kind[:, None])[:, :, None, None]
     kind = kind[:, None, None, None]
     luma = greyscale(images)

@@ -65,7 +65,7 @@ class DrawnView:
     class_names: ClassVar[tuple[str, ...]] = tuple(DESIGNS)
 
     def see(self, frames: Frames) -> Seen:
-        """Return the class and number of the nearest visible sign; without one, -1 and the number of a square."""
+        """Return the class and place of the nearest visible sign; without one, -1 and a number of the car's square."""
         sign = find_visible_signs(Poses(*frames[:4]), self.signs)[0][:, 0]
         square = np.floor(np.column_stack([frames.x_m, frames.y_m]) / _PLACE_M).astype(np.int64)
         bare = np.unique(square, axis=0, return_inverse=True)[1].reshape(-1)
@@ -74,10 +74,11 @@ class DrawnView:
         return Seen(labels, np.where(sign >= 0, sign, none + bare))
 
     def pictures(self, frames: Frames, places: Integers, side_px: int, *, grey: bool) -> NDArray[np.uint8]:  # noqa: ARG002
-        """Return drawings as ``driven.View`` says, from disk if they were drawn before."""
+        """Return drawn frames, (N, 3, P, P), or (N, 1, P, P) if ``grey``, from disk if drawn before."""
         poses = Poses(*frames[:4])
 
         def draw() -> NDArray[np.uint8]:
+            """Return the frames as ``pictures`` does, drawn now."""
             ground = Ground(self.net, self.seed, np.column_stack([poses.x_m, poses.y_m]))
             noise = self.streams.generator("drive", "noise")
             images = render(poses, ground, self.signs, side_px=side_px, noon_s=self.noon_s, noise=noise)

@@ -97,7 +97,7 @@ class View(Protocol):
         ...
 
     def pictures(self, frames: Frames, places: Integers, side_px: int, *, grey: bool) -> NDArray[np.uint8]:
-        """Return the pictures of some of the frames, given the places that they show; without motion blur.
+        """Return the pictures of some frames, given the places that ``see`` returned for them; without motion blur.
 
         uint8, shape (N, 3, P, P), or (N, 1, P, P) if ``grey``, with P = ``side_px``.
         """
@@ -108,9 +108,10 @@ _NO_FRAMES = Frames._make([np.empty(0)] * 6 + [np.empty(0, dtype=np.int64)])
 
 
 def sample_frames(drive: RecordedDrive, every_s: float, index: int = 0) -> Frames:
-    """Return a drive's frames at the multiples of ``every_s``; none if it moved less than LOOK_AHEAD_M / 2.
+    """Return a drive's frames at the multiples of ``every_s`` (s) from its first point until just before its last.
 
-    The frames have the drive number ``index``. The path between recorded points is a cubic spline over the distance.
+    There is none if the drive is shorter than LOOK_AHEAD_M / 2 or has no such time. The path between recorded points is
+    a cubic spline over the distance. Every frame gets the drive number ``index``.
     """
     steps_m = np.hypot(np.diff(drive.x_m), np.diff(drive.y_m))
     driven_m = np.concatenate([[0.0], np.cumsum(steps_m)])
@@ -159,11 +160,11 @@ class Driven:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Further facts about the pictures for manifest and report: title to text."""
+        """Further facts about the pictures for manifest and report, text by title; a subclass may give some."""
         return {}
 
     def view(self, net: Net, data: DataSettings, streams: Streams) -> View:
-        """Return which pictures are seen on the streets of a net.
+        """Return which pictures are seen on the streets of a net; every subclass must define it.
 
         Args:
             net: lanes of the traffic's net; ``streets.find_edges`` finds the frames' edges on it.
@@ -188,7 +189,7 @@ class Driven:
         """Return an ImageSet of what vehicles saw, or with ``angles`` a SteeringSet; without ``pictures`` it is black.
 
         Raises:
-            InputError: the net cannot be read, or the vehicles see too little.
+            InputError: the net cannot be read, no vehicle moves, or too few frames or classes are seen.
             ValueError: the view returned other shapes or types than ``View`` says.
         """
         net = read_net(traffic.net)
@@ -276,7 +277,7 @@ class Driven:
         vehicles: Sequence[str],
         until_s: float,
     ) -> Film:
-        """Return frames of the vehicles (ids) up to ``until_s``, thinned to about FILM_PX pixels, most where slow."""
+        """Return frames of the vehicles (ids) up to ``until_s`` (s), evenly thinned to about FILM_PX pixels in all."""
         wanted = set(vehicles)
         drives = [drive for drive in drives if drive.vehicle_id in wanted]
         frames = _sample_drives(drives, self.frame_s)
@@ -319,7 +320,7 @@ def _draw_pictures(view: View, frames: Frames, places: Integers, side_px: int, *
 
 
 def _see(view: View, frames: Frames) -> Seen:
-    """Return ``view.see(frames)``, without calling it for no frames; ValueError unless it is as ``Seen`` says."""
+    """Return ``view.see(frames)``, empty for no frames; ValueError if a column's type, shape or range is wrong."""
     count, classes = len(frames.time_s), len(view.class_names)
     if count == 0:
         return Seen(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
@@ -336,7 +337,7 @@ def _see(view: View, frames: Frames) -> Seen:
 
 
 def _sample_drives(drives: Sequence[RecordedDrive], every_s: float) -> Frames:
-    """Return all drives' frames, drive after drive; a vehicle in several discs has one frame, of the first drive."""
+    """Return all drives' frames, drive after drive; of a vehicle's frames at one time only that of the first drive."""
     each = [sample_frames(drive, every_s, index) for index, drive in enumerate(drives)]
     if not each:
         return _NO_FRAMES
@@ -347,7 +348,7 @@ def _sample_drives(drives: Sequence[RecordedDrive], every_s: float) -> Frames:
 
 
 def _hold_out(frames: Frames, labels: Integers, places: Integers, seed: int) -> tuple[Integers, Integers]:
-    """Return rows for training and for tests; a row with only its place or only its time held out is in neither."""
+    """Return rows for training and for tests; if only its place or only its time is held out, a row is in neither."""
     number, first, place = np.unique(places, return_index=True, return_inverse=True)
     label, drawn = labels[first], hash_integers(seed, number, 11)
     held_out = np.zeros(len(number), dtype=np.bool_)
@@ -362,7 +363,7 @@ def _hold_out(frames: Frames, labels: Integers, places: Integers, seed: int) -> 
 
 
 def _sample(rows: Integers, key: str, asked: int, default: int, what: str, generator: np.random.Generator) -> Integers:
-    """Return ``asked`` random rows (0: up to ``default``), ascending; InputError, about ``key``, if they are fewer."""
+    """Return ``asked`` random ``rows`` (0: up to ``default``), ascending; InputError, on ``key``, for fewer."""
     if len(rows) < max(asked, 1):
         raise InputError(
             f"{key}: {max(asked, 1)} frames with {what} asked for, the recorded traffic has {len(rows)}; "

@@ -70,7 +70,7 @@ def _list_class_folders(folder: Path) -> list[str]:
 
 
 def _list_images(folder: Path, names: list[str]) -> tuple[list[Path], Indices]:
-    """Return images in the folders ``names`` and the index of each; skip missing folders, InputError for empty ones."""
+    """Return images in the folders ``names`` and each one's folder index; skip missing, InputError for empty ones."""
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):

@@ -16,7 +16,7 @@ _FIXED: ContextVar[bool] = ContextVar("fixed_shapes", default=False)
 
 @contextmanager
 def fixed_shapes() -> Iterator[None]:
-    """Let this thread, in the ``with`` block, compute on the CPU as on a GPU: shapes do not depend on values."""
+    """Make ``has_fixed_shapes`` true for the CPU in this thread's ``with`` block: code computes as on a GPU."""
     token = _FIXED.set(True)
     try:
         yield
@@ -80,9 +80,9 @@ def _strides(tensor: Tensor) -> list[int]:
 
 
 def unpack(packed: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors, named as in ``like``, in what ``pack`` returned, or in several such rows, shape (..., bytes).
+    """Undo ``pack``: return tensors with the names, types and shapes of ``like``, as views of ``packed``.
 
-    They are views with the types of ``like``, and its shapes after the leading dimensions of the rows.
+    Rows of shape (..., bytes) give tensors with these leading dimensions before the shapes of ``like``.
     """
     pieces = torch.split(packed, packed_sizes(like), dim=-1)
     return {

@@ -58,6 +58,7 @@ class Npz:
         train, test = take_first(train, test, data)
 
         def read_rows(name: str, rows: Indices) -> NDArray[np.uint8]:
+            """Return the images ``rows`` of the array ``name``, uint8, resized to P x P."""
             side_px = data.image_px or SIDE_PX
             return convert_images(arrays[name][rows], grey=False, side_px=side_px, where=f"{path}: {name}")
 
@@ -105,7 +106,7 @@ class SteeringNpz:
 
 
 def _read_labels(arrays: Arrays, images: str, name: str, path: Path) -> Indices:
-    """Return the labels ``name`` of the array ``images``, shape (N,); InputError for other types, shapes or values."""
+    """Return the array ``name``, a label for each of ``images``, (N,); InputError for wrong type, shape or values."""
     labels, count = arrays[name], len(arrays[images]) if arrays[images].ndim else 0
     where = f"{path}: {name}"
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -121,7 +122,7 @@ def _read_labels(arrays: Arrays, images: str, name: str, path: Path) -> Indices:
 
 
 def _class_names(classes: NDArray[Any] | None, labels: Indices, path: Path) -> tuple[str, ...]:
-    """Return the names of ``classes``, or numbers up to the highest label; InputError if a label is out of range."""
+    """Return the names of ``classes``; for None, "0" to the highest label. InputError if a label is out of range."""
     highest = int(labels.max(initial=0))
     if classes is not None:
         names = tuple(str(name) for name in classes.ravel())

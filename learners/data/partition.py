@@ -36,10 +36,11 @@ def partition(
 ) -> list[Indices]:
     """Return each silo's rows of ``labels``, silo after silo, by ``settings.partition``.
 
-    No image is in two silos, and every image is in one if any silo has its class. Silo sizes differ by at most one
-    image for ``iid``, ``dirichlet``, ``major-class`` and ``district``, and among the silos that share classes for
-    ``approach``. The order inside a silo is random. Images with one number in ``groups``, all of one class, stay in one
-    silo; the rest is then true of groups. ``labels`` and ``groups`` have the shape (N,).
+    No image is in two silos. An image is in none if no silo has its class, or if ``district`` or ``major-class`` leaves
+    it over. Silo sizes differ by at most one image for ``iid``, ``dirichlet``, ``major-class`` and ``district``, and
+    among the silos that share classes for ``approach``. The order inside a silo is random. ``labels`` and ``groups``
+    have the shape (N,). Images with one number in ``groups``, all of one class, stay in one silo; what is said of
+    images is then true of such groups.
 
     - ``iid``: every silo gets equally many of each class, to within one image.
     - ``dirichlet``: each silo's class shares are drawn from a Dirichlet distribution (Hsu et al. 2019, "Measuring the
@@ -61,7 +62,8 @@ def partition(
       as large as the images allow with that share; images left over are in no silo.
 
     Raises:
-        InputError: there are fewer images than the silos need, or the partition does not fit.
+        InputError: a silo would have fewer images than ``settings.min_images``, or none; a class has too few for
+            ``label-skew``; or the partition is none of these.
     """
     how: dict[str, Any] = {"approaches": approaches, "districts": districts, "settings": settings}
     if groups is None:
@@ -80,7 +82,7 @@ def partition(
 def _deal_by_kind(
     labels: Indices, *, silos: int, approaches: int, settings: DataSettings, generator: Generator, districts: int
 ) -> list[Indices]:
-    """Return what ``partition`` does without groups, but a silo may have too few images or none."""
+    """Return what ``partition`` does without groups, but without checking that silos have enough images."""
     kind = settings.partition
     _require_kind(kind, OF_CLASSES, WITH_CLASSES, WITH_ANGLES)
     if kind == "approach":
@@ -121,7 +123,7 @@ def partition_by_vehicle(
 
 
 def _require_kind(kind: str, known: Sequence[str], present: str, missing: str) -> None:
-    """Raise InputError unless ``kind`` is known; the images ``present`` and ``missing``, in words, are for messages."""
+    """Raise InputError unless ``known`` has ``kind``; its message names the images that are there and those needed."""
     if kind not in known:
         raise InputError(f"data.partition: '{kind}' needs {missing}; {present} are dealt by one of {', '.join(known)}.")
 
@@ -132,7 +134,7 @@ def _require_least(
     among: str = "",
     cure: str = "lower silos.count or data.min_images, or raise data.train_images",
 ) -> None:
-    """Raise InputError unless every silo has ``settings.min_images`` and at least one; the texts are for messages."""
+    """Raise InputError unless every silo has ``settings.min_images`` and at least one; the texts end its message."""
     least, needed = min(len(shard) for shard in shards), max(settings.min_images, 1)
     if least < needed:
         raise InputError(
@@ -148,7 +150,7 @@ def _shuffle_by_class(labels: Indices, generator: Generator) -> Indices:
 
 
 def _deal(by_class: Indices, parts: int) -> list[Indices]:
-    """Return ``parts`` arrays, dealt one index after the other: each has equally many of each class, to within one."""
+    """Return ``parts`` arrays, each with equally many of each class, to within one; ``by_class`` is sorted by class."""
     return [by_class[part::parts] for part in range(parts)]
 
 
@@ -167,7 +169,7 @@ def _deal_by_approach(labels: Indices, silos: int, approaches: int, generator: G
 
 
 def _deal_by_label_skew(labels: Indices, silos: int, unseen_share: float, generator: Generator) -> list[Indices]:
-    """Return each silo's rows by ``label-skew`` (see ``partition``); InputError for a class with too few images."""
+    """Return rows by ``label-skew`` (see ``partition``); InputError if a class has fewer images than its silos."""
     _, classes = np.unique(labels, return_inverse=True)
     count = int(classes.max(initial=0)) + 1
     held = 1 + round((1 - unseen_share) * (count - 1))
@@ -198,7 +200,7 @@ def _deal_by_label_skew(labels: Indices, silos: int, unseen_share: float, genera
 def _deal_by_shares(
     by_class: Indices, sizes: Indices, log_shares: NDArray[np.float64], generator: Generator
 ) -> list[Indices]:
-    """Return each silo's rows, equally many to within one; its class shares are ~ exp(``log_shares``), (silos, C)."""
+    """Return each silo's rows, equally many to within one, of class shares ~ exp(``log_shares``), shape (silos, C)."""
     silos = len(log_shares)
     ends = np.cumsum(sizes)
     next_image = ends - sizes
@@ -272,7 +274,7 @@ def _choose_majors(sizes: Indices, silos: int) -> Indices:
 
 
 def _count_own(have: Indices, quotas: Indices, group_of_silo: Indices, share: float) -> Indices | None:
-    """Return how many images of its own group each silo gets, (silos,); None if they do not suffice for ``quotas``."""
+    """Return how many images of its own group each silo gets, (silos,); None if ``have`` does not fill ``quotas``."""
     # have: images of each group; quotas: all images of each silo, its own group's and others'
     silos = np.bincount(group_of_silo, minlength=len(have))
     of_group = np.bincount(group_of_silo, quotas, len(have))
@@ -300,7 +302,7 @@ def log_dirichlet(concentration: NDArray[np.float64], count: int, generator: Gen
 
 
 def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> Indices:
-    """Split ``quota`` (at most the sum of ``room``) in whole numbers by the shares, each at most its ``room``, (C,)."""
+    """Return whole numbers of sum ``quota`` (at most that of ``room``) by the shares, none above its ``room``, (C,)."""
     counts: Indices = np.zeros_like(room)
     is_open = room > 0
     while quota > 0:
@@ -326,9 +328,9 @@ def partition_steering(
 
     - ``iid``: frames at random, equally many to within one.
     - ``drive``: with at least as many silos as drives, each silo has random frames of one drive; otherwise every drive
-      is in one silo as a whole. Sizes differ as little as possible, here and in the next two.
-    - ``block``: the same with blocks, but of a divided block each silo has consecutive frames.
-    - ``sign``: the same with the angles below -STRAIGHT, above STRAIGHT, and between.
+      is in one silo as a whole. Sizes are as even as this allows.
+    - ``block``: as ``drive``, with blocks instead of drives; silos that divide a block have consecutive frames of it.
+    - ``sign``: as ``drive``, with three groups of frames: angles below -STRAIGHT, above STRAIGHT, and between.
     - ``vehicle``: see ``partition_by_vehicle``.
 
     InputError if a silo would get fewer frames than ``min_images`` (or none), or the partition needs classes.
@@ -349,7 +351,7 @@ def partition_steering(
 
 
 def _deal_by_unit(units: Indices, silos: int, generator: Generator, *, in_order: bool) -> list[Indices]:
-    """Return each silo's rows, of as few units as possible; ``units``: the drive, block or sign of each frame, (N,)."""
+    """Return each silo's rows, of few units, given each frame's unit, (N,); ``in_order``: cut a unit unshuffled."""
     members = [np.flatnonzero(units == unit) for unit in np.unique(units)]
     members = [members[unit] for unit in generator.permutation(len(members))]
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos

@@ -27,7 +27,7 @@ COLUMNS = ("split", "image", "label", "class", "silo")
 
 
 def partition_csv(data: ImageSet, indices: Sequence[Indices]) -> bytes:
-    """Return the file of ``indices``, each silo's rows: silos, then training images in no silo, then test images."""
+    """Return the CSV file of ``indices``, each silo's rows: silos, training images in no silo, test images."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -92,7 +92,7 @@ def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -
 
 
 def _find_fault(split: str, image: str, label: str, labels: Mapping[str, int]) -> str:
-    """Return what is wrong with a row, "" for nothing; ``labels``: by image; not for test images without silo."""
+    """Return what is wrong with a row, "" for nothing; ``labels`` by image; not called for tests without a silo."""
     if split == "test":
         return "a test image is held by a silo; leave its silo empty."
     if split != "train":

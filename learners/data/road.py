@@ -58,7 +58,7 @@ class Road:
     source = "built in"
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
-        """Return the set; every drive has its own random stream, and test drives are no training drives."""
+        """Return drawn drives, separate for training and tests; the default numbers of frames are 3300 and 600."""
         side_px = data.image_px or SIDE_PX
         train = _draw_drives(data.train_images or TRAIN_IMAGES, TRAIN_DRIVES, side_px, streams.child("road", "train"))
         test = _draw_drives(data.test_images or TEST_IMAGES, TEST_DRIVES, side_px, streams.child("road", "test"))
@@ -80,7 +80,7 @@ class Road:
 
 
 def steering_angle(right_m: Doubles, ahead_m: Doubles | float = LOOK_AHEAD_M) -> Doubles:
-    """Return the steering angle in [-1, 1], right positive, that leads to a point to the right and ahead.
+    """Return the steering angle in [-1, 1], right positive, that leads to a point at a distance right and ahead (m).
 
     The arc through the point x to the right and z ahead has curvature 2 x / (x^2 + z^2) (Coulter 1992), and a car of
     wheelbase B follows curvature k with its front wheels at arctan(B k); FULL_LOCK_RAD is 1.
@@ -92,7 +92,7 @@ def steering_angle(right_m: Doubles, ahead_m: Doubles | float = LOOK_AHEAD_M) ->
 def draw_drive(
     generator: np.random.Generator, frames: int, *, side_px: int = SIDE_PX
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return grey images of a new drive, in order, shape (N, P, P), and their steering angles, shape (N,)."""
+    """Return a new drive's grey images in order, shape (N, P, P), P = ``side_px``, and steering angles, shape (N,)."""
     step_m = generator.uniform(1.5, 2.5)
     points = math.ceil((step_m * frames + VIEW_M) / GRID_M) + 1
     # a cubed smooth process, so that the road is nearly straight most of the time
@@ -107,7 +107,7 @@ def draw_drive(
 def _draw_drives(
     count: int, drives: int, side_px: int, streams: Streams
 ) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
-    """Return images and angles of each drive: at most ``drives`` of nearly equal length, ``count`` frames in all."""
+    """Return images and angles of each drive: at most ``drives``, of about equal length, ``count`` frames in all."""
     drives = min(drives, count)
     return [
         draw_drive(streams.generator(number), count // drives + (number < count % drives), side_px=side_px)
@@ -150,7 +150,7 @@ class Course:
 
     @property
     def heading_rad(self) -> Doubles:
-        """Direction of the car at every frame, to the right positive (rad), shape (N,)."""
+        """Direction of the car at every frame, relative to the road's first one, right positive (rad), shape (N,)."""
         along: Doubles = np.interp(self.position_m, self._grid_m, self._road_heading_rad)
         return along + self._heading_error_rad
 
@@ -246,7 +246,7 @@ def render(world: World, course: Course, generator: np.random.Generator, *, side
 def _draw_scene(
     world: World, heading_rad: Doubles, below_px: Floats, ahead_m: Floats, along_m: Floats, middle_m: Floats
 ) -> Floats:
-    """Return ground and sky in even light, with haze over the distance, as brightness, shape (N, P, P)."""
+    """Return brightness with haze, (N, P, P), given each image's heading, (N,), and values of image rows, (N, P, 1)."""
     # heading_rad, shape (N,), is the direction of the car; the others, (N, P, 1), are per image row: below_px below
     # the horizon, ahead_m from the car to the ground, along_m the same from the start of the drive along the road,
     # middle_m from the car's axis right to the middle of the road there
@@ -298,5 +298,5 @@ def _cover_by_stripe(distance_m: Floats, px_per_m: Floats) -> Floats:
 
 
 def _table_index(place: Floats | Doubles) -> NDArray[np.int32]:
-    """Return places in steps of a periodic table, of any sign, as indices into it: rounded down, modulo _TABLE."""
+    """Return indices into a periodic table for places, also negative, in steps of it: rounded down, modulo _TABLE."""
     return np.floor(place).astype(np.int32) & (_TABLE - 1)

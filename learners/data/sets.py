@@ -46,6 +46,7 @@ class _Pictures:
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless both parts are uint8 images with ``channels`` channels."""
         require_images(self.train, self.channels)
         require_images(self.test, self.channels)
 

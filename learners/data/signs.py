@@ -50,7 +50,7 @@ class Signs:
     scatter: Annotated[float, Within(0, 1, "", "at 1 a sign is still inside the image")] = 1.0
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
-        """Return the set; training and test images are drawn from separate random streams."""
+        """Return the set, training and test images from separate random streams; by default 9500 and 2000 images."""
         train = self._draw_part(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"))
         test = self._draw_part(data.test_images or TEST_IMAGES, streams.generator("signs", "test"))
         return classed_set(self.name, data.root, train=train, test=test, class_names=tuple(DESIGNS))
@@ -75,7 +75,7 @@ def _draw_classes(count: int, generator: np.random.Generator) -> NDArray[np.int6
 
 
 def _draw_images(labels: NDArray[np.int64], generator: np.random.Generator, scatter: float) -> NDArray[np.uint8]:
-    """Return an image of each class number, shape (N, 3, 32, 32)."""
+    """Return a drawn image for each label, in their order, shape (N, 3, 32, 32)."""
     images = np.empty((len(labels), 3, SIDE_PX, SIDE_PX), dtype=np.uint8)
     for label, name in enumerate(DESIGNS):
         members = np.flatnonzero(labels == label)
@@ -115,12 +115,12 @@ def _draw_poses(generator: np.random.Generator, count: int, scatter: np.float32)
 
 
 def uniform(generator: np.random.Generator, low: float, high: float, *shape: int) -> Floats:
-    """Return random float32 numbers in [low, high)."""
+    """Return random float32 numbers in [low, high), of ``shape``."""
     return generator.random(shape, dtype=np.float32) * np.float32(high - low) + np.float32(low)
 
 
 def cover(image: Floats, coverage: Floats, colour: Floats) -> None:
-    """Paint over ``image`` in place: coverage in [0, 1], (N, H, W), by a colour, (N, 3), (N, 1) or (N, 3, H, W)."""
+    """Blend ``image`` in place, by coverage in [0, 1], (N, H, W), with a colour, (N, 3), (N, 1) or (N, 3, H, W)."""
     paint = colour if colour.ndim == image.ndim else colour[:, :, None, None]
     image += coverage[:, None] * (paint - image)
 
@@ -146,7 +146,7 @@ def _draw_colours(generator: np.random.Generator, count: int, first: Colour, sec
 
 
 def draw_scene(generator: np.random.Generator, count: int) -> Floats:
-    """Return ``count`` roadside backgrounds: sky over ground, houses or trees between, passing vehicles."""
+    """Return roadside backgrounds, (count, 3, 32, 32): sky over ground, houses or trees between, passing vehicles."""
     horizon = uniform(generator, 0.45, 1.1, count, 1, 1) * SIDE_PX
     zenith = _draw_colours(generator, count, (0.35, 0.55, 0.85), (0.80, 0.82, 0.85))
     haze = _draw_colours(generator, count, (0.75, 0.85, 0.95), (0.90, 0.80, 0.70))
@@ -181,7 +181,7 @@ def draw_scene(generator: np.random.Generator, count: int) -> Floats:
 
 
 def _paint_box(generator: np.random.Generator, image: Floats) -> None:
-    """Paint, in place, a blurred box of any colour over two of five images: a lorry, a hoarding, the back of a sign."""
+    """Paint, in place, a blurred box, as of a lorry or hoarding, over each image with probability 0.4."""
     count = len(image)
     x, y = uniform(generator, -4, 36, count, 1, 1), uniform(generator, 0, 36, count, 1, 1)
     half_width, half_height = uniform(generator, 2, 8, count, 1, 1), uniform(generator, 1.5, 7, count, 1, 1)

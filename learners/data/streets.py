@@ -78,14 +78,14 @@ class Net:
 
 
 def read_net(path: Path) -> Net:
-    """Read a SUMO net (``.net.xml`` or ``.net.xml.gz``).
+    """Return the lanes, edges and junctions of a SUMO net file (``.net.xml`` or ``.net.xml.gz``).
 
-    Raises:
-        InputError: it is missing, damaged, not a net, or has no lane.
+    InputError if it is missing, damaged, not a net, or has no lane.
     """
     net, edge, function = Net(), "", ""
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
+        """Add an XML element, given its name and attributes, to ``net``; InputError if it is malformed."""
         nonlocal edge, function
         try:
             if name == "edge":
@@ -124,7 +124,7 @@ def read_net(path: Path) -> Net:
 
 
 def hash_integers(seed: int, *parts: Integers | int) -> Floats:
-    """Return a pseudo-random number in [0, 1) that follows from the seed and a tuple of integers; arrays broadcast."""
+    """Return a pseudo-random number in [0, 1) per tuple of ``parts``, fixed by tuple and seed; arrays broadcast."""
     mixed = np.array(seed & 0x7FFFFFFFFFFFFFFF, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:  # SplitMix64 (Steele, Lea and Flood 2014)
@@ -138,13 +138,14 @@ def hash_integers(seed: int, *parts: Integers | int) -> Floats:
 def find_edges(net: Net, x_m: Floats, y_m: Floats, heading_rad: Floats) -> tuple[NDArray[np.str_], Floats]:
     """Return the edge on which each vehicle drives, and how far along it is (m); each of shape (N,).
 
-    It is the edge of the nearest lane that leads into the vehicle's direction, empty (and 0 m) if there is none within
-    REACH_M. Positions count from the start of the lane as the net draws it. Inside a junction edges begin with a colon.
+    It is the edge of the nearest lane within REACH_M whose direction is at most 60 degrees from the vehicle's; without
+    one, it is empty and 0 m. Positions count from the start of the lane as the net draws it. Names of edges inside a
+    junction begin with a colon.
 
     Args:
         net: the net.
-        x_m: positions in the net's coordinates (m), shape (N,).
-        y_m: see ``x_m``.
+        x_m: x of the vehicles in the net's coordinates (m), shape (N,).
+        y_m: y of the vehicles likewise, shape (N,).
         heading_rad: directions, from east counter-clockwise, shape (N,).
     """
     names, points = [""], [np.full((1, 4), np.inf)]
@@ -184,10 +185,10 @@ class Signs(NamedTuple):
 
 
 def place_signs(net: Net, seed: int) -> Signs:
-    """Return the signs of a net, street after street, at the right of every street of more than 7 m; maybe none.
+    """Return the signs at the right of every street longer than 7 m, street after street; K = 0 without such a street.
 
-    The last sign of a street says who goes first at the junction, the first one the speed limit; between them is one
-    every STRETCH_M, of a class that seed and place draw.
+    A street has a sign every STRETCH_M, counted back from its end. The last one says who goes first at the junction,
+    the first of several is a speed limit, and those between are of classes that seed and place draw.
     """
     highest: dict[str, float] = defaultdict(lambda: -np.inf)
     for edge in net.edges.values():
@@ -222,7 +223,7 @@ def place_signs(net: Net, seed: int) -> Signs:
 
 
 def _choose_last_sign(net: Net, edge: Edge, highest: Mapping[str, float], drawn: float) -> str:
-    """Return the class of a street's last sign, given the highest priority at each junction; ``drawn`` < 0.3: stop."""
+    """Return the class of a street's last sign by its junction; on a minor road, ``drawn`` < 0.3: stop, else yield."""
     kind = net.junctions.get(edge.end, "")
     if kind.startswith("traffic_light"):
         return "pedestrian crossing"
@@ -272,7 +273,7 @@ class Ground:
         self._build(net, seed)
 
     def _draw_tiles(self, net: Net, seed: int) -> NDArray[np.uint8]:
-        """Return the pixels of bare ground and of each tile, shape (tiles + 1, S, S, 3); set ``_grain``."""
+        """Draw the ground; return its pixels, (1 + tiles, S, S, 3), the first entry for bare ground; set ``_grain``."""
         side = round(TILE_M / CELL_M)
         rows, columns = np.nonzero(self.tile_of)
         grain = np.random.default_rng(seed).random((side, side, 1), dtype=np.float32)  # the same in each tile
@@ -294,7 +295,7 @@ class Ground:
         return pixels
 
     def _pave(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, _: float) -> None:
-        """Paint, in place, the surface of one straight piece of a lane."""
+        """Paint the surface of a lane between two points of its middle line (m) into ``pixels``, in place."""
         half_m = lane.width_m / 2
         paved = lane.paved or lane.function == "walkingarea"
         colour = ((_PAVEMENT if paved else _ASPHALT) * self._grain).astype(np.uint8)
@@ -303,7 +304,7 @@ class Ground:
             part[inside] = colour[cells][inside]
 
     def _paint_lines(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, gone_m: float) -> None:
-        """Paint, in place, lines along one straight piece of a lane, or the stripes of a crossing."""
+        """Paint, in place, a lane's lines or a crossing's stripes on one piece, ``gone_m`` after its beginning."""
         if lane.function not in ("", "crossing") or lane.paved:
             return
         half_m = lane.width_m / 2
@@ -322,7 +323,7 @@ class Ground:
     def _find_tiles(
         self, pixels: NDArray[np.uint8], start: Floats, end: Floats, beside_m: float
     ) -> Iterator[tuple[NDArray[np.uint8], Floats, Floats, float, tuple[slice, slice]]]:
-        """Yield, per tile near a piece: view of pixels; their metres along and right of it; its length (m); slices."""
+        """Yield per tile near a piece: pixels (a view), their metres along and right of it, its length (m), slices."""
         side = round(TILE_M / CELL_M)
         low, high = np.minimum(start, end) - beside_m - 1, np.maximum(start, end) + beside_m + 1
         first, last = (np.floor(one / CELL_M).astype(np.int64) for one in (low, high))
@@ -347,7 +348,7 @@ class Ground:
                 yield part, ux * dx + uy * dy, uy * dx - ux * dy, length_m, cells
 
     def _build(self, net: Net, seed: int) -> None:
-        """Set ``first_block``, ``heights_dm`` (0 on a lane or within 3 m of one), ``tints`` and ``wooded``."""
+        """Set ``first_block``, ``tints``, ``wooded`` and ``heights_dm``, which is 0 on a lane and within 3 m of one."""
         margin_m = _ASLANT * (SKYLINE_M - VIEW_M)
         self.first_block: Integers = np.floor((TILE_M * self.origin - margin_m) / BLOCK_M).astype(np.int64)
         last = TILE_M * (self.origin + self.tile_of.shape[::-1]) + margin_m
@@ -370,7 +371,7 @@ class Ground:
             self.wooded[place] = wooded
 
     def _find_free(self, net: Net, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-        """Return whether each block has no lane in it or within 3 m of it, of ``shape`` (rows, columns)."""
+        """Return whether each block is free, in ``shape`` (rows, columns): no lane is in it or within 3 m of it."""
         free = np.ones(shape, dtype=np.bool_)
         for lane in net.lanes:
             for start, end, _ in _split_polyline(lane.shape):
@@ -386,7 +387,7 @@ class Ground:
 
 
 def _split_polyline(shape: Floats) -> Sequence[tuple[Floats, Floats, float]]:
-    """Return the straight pieces of a polyline: start, end, and the distance along it from its start to theirs (m)."""
+    """Return each straight piece of a polyline: its start, its end, and the length of the polyline before it (m)."""
     lengths = np.hypot(*np.diff(shape, axis=0).T)
     gone = np.concatenate([[0.0], np.cumsum(lengths)])
     return [(shape[i], shape[i + 1], float(gone[i])) for i in range(len(shape) - 1)]

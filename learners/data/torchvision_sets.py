@@ -54,7 +54,7 @@ class Cifar10:
 
 
 def _take_rows(dataset: Any, rows: Indices) -> Part:
-    """Return some rows of torchvision's CIFAR-10."""
+    """Return images, (N, 3, 32, 32), and classes, (N,), of some rows of torchvision's CIFAR-10."""
     images = np.ascontiguousarray(dataset.data[rows].transpose(0, 3, 1, 2))
     return images, np.array(dataset.targets, dtype=np.int64)[rows]
 
@@ -169,7 +169,7 @@ def _rows_of_copies(files: Iterable[Path], others: Iterable[Path]) -> Indices:
 
 
 def open_torchvision_set(kind: str, data: DataSettings, **options: Any) -> Any:
-    """Return torchvision's class ``kind`` with its files in ``data.root``; first fetch them with ``data.download``.
+    """Return an instance of torchvision's class ``kind`` on ``data.root``; ``data.download`` fetches the files first.
 
     InputError if the root is not given or missing, or its files are missing or damaged; RunError if the download fails.
     """

@@ -97,7 +97,7 @@ def _black_steering_set(data: DataSettings) -> SteeringSet:
 
 
 def _describe(data: DataSettings, images: str, *, known: bool) -> dict[str, str]:
-    """Return a line for manifest and report on the black images; ``known``: whether the set's numbers are known."""
+    """Return {NOT_READ: a sentence for manifest and report}; ``known``: whether the set's numbers are known."""
     taken = "the set's" if known else "an assumed"
     fact = f"data.root is empty, so no image of {data.name} was read; payload and work are those of {taken} {images}"
     return {NOT_READ: fact}

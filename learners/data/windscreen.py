@@ -132,7 +132,7 @@ def _draw_streets(poses: Poses, ground: Ground, side_px: int) -> Singles:
 
 
 def _locate_in_squares(poses: Poses, side_m: float, first: Integers) -> tuple[list[Singles], list[NDArray[np.int32]]]:
-    """Return [x, y] in squares of ``side_m`` from a corner _AROUND squares before each pose; and its [column, row]."""
+    """Return [x, y] of poses, in squares of ``side_m``, from a corner _AROUND before each; and its [column, row]."""
     # columns and rows count from ``first``; shapes are (N, 1, 1). So float32 is accurate, whatever the other poses are
     places = [np.asarray(column)[:, None, None] / side_m for column in (poses.x_m, poses.y_m)]
     own = [np.floor(place) - _AROUND for place in places]
