@@ -38,7 +38,7 @@ class _Features(Convolutional):
         self.width = width
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the pooled features, shape (N, C)."""
+        """Return the mean of the trunk's features over the positions, shape (N, C), of images (N, 3, H, W)."""
         return self.pooled(self.dense(images))
 
     @staticmethod
@@ -67,7 +67,7 @@ class Classifier(_Features):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: Tensor, *, with_dense: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Return logits, shape (N, classes); ``with_dense`` the pair of dense features, (N, C, H', W'), and logits."""
+        """Return logits, shape (N, classes); if ``with_dense``, dense features, (N, C, H', W'), and logits."""
         dense = self.dense(images)
         logits: Tensor = self.head(self.pooled(dense))
         return (dense, logits) if with_dense else logits
@@ -100,7 +100,7 @@ class Small:
     source = "built in; blocks of He et al. (2016), arXiv:1512.03385"
 
     def build(self) -> tuple[nn.Module, int]:
-        """Return the trunk and its width; see ``vnetsim.learning.kinds.EncoderTrunk``."""
+        """Return the trunk, (N, 3, H, W) to (N, 64, H', W'), and its number of output channels, 64."""
         widths = (16, 16, 32, 64)
         trunk: OrderedDict[str, nn.Module] = OrderedDict(
             conv1=nn.Conv2d(3, widths[0], 3, padding=1, bias=False),
@@ -120,7 +120,7 @@ class ResNet18:
     source = "He et al. (2016): Deep residual learning for image recognition, arXiv:1512.03385"
 
     def build(self) -> tuple[nn.Module, int]:
-        """Return the trunk and its width; see ``vnetsim.learning.kinds.EncoderTrunk``."""
+        """Return the trunk, (N, 3, H, W) to (N, 512, H', W'), and its number of output channels, 512."""
         from torchvision.models import resnet18  # noqa: PLC0415  torchvision is slow to import and only needed here
 
         network = resnet18()
@@ -190,7 +190,7 @@ class ResNet8(Convolutional):
         return self.dense(images).flatten(1).relu()
 
     def head(self, features: Tensor) -> Tensor:
-        """Return the steering angle, shape (N,), for what ``features`` returns."""
+        """Return the steering angle, shape (N,), of ``features``, shape (N, width), before the linear layer."""
         return torch.squeeze(self.fc(features), 1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ class ResNet8(Convolutional):
 
 
 def create_resnet8(image_shape: tuple[int, int, int], *, seed: int) -> ResNet8:
-    """Return a new network on the CPU whose weights depend only on shape and seed; InputError as ``ResNet8``."""
+    """Return a new network, on the CPU, with weights by shape and seed alone; InputError for a side below LEAST_PX."""
     return build_seeded(lambda: ResNet8(image_shape), seed=seed)
 
 
@@ -212,7 +212,7 @@ def _last_side(pixels: int) -> int:
 
 
 def require_encoder(name: str) -> None:
-    """Raise InputError for an unknown encoder; ``path/to/file.py:Class`` passes, and is checked when it is built."""
+    """Raise InputError unless ``name`` is a known encoder or a ``path/to/file.py:Class``, which is not checked here."""
     if not is_class(name) and name not in ENCODERS.names():
         raise unknown_name("encoder", name, ENCODERS.names(), where="learning.encoder")
 
@@ -228,7 +228,7 @@ def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
 
 
 def create_classifier(name: str, *, classes: int, seed: int, settings: Any = None) -> Classifier:
-    """Return a new classifier of ``classes`` classes on the trunk of the encoder ``name``; see ``create_encoder``."""
+    """Return a new classifier on the trunk of the encoder ``name``; weights and errors as in ``create_encoder``."""
     return _build_from_plugin(name, settings, seed, lambda trunk, width: Classifier(trunk, width, classes))
 
 
@@ -277,15 +277,16 @@ def build_seeded(build: Callable[[], Network], *, seed: int) -> Network:
 
 
 def seed_and_build(build: Callable[[], Network], *, seed: int) -> Network:
-    """Return the network of ``build``, whose modules draw from the global generators, seeded before, restored after."""
+    """Return ``build()``, with the global random generators seeded with ``seed`` meanwhile and then restored."""
     with seeded_globally(seed):
         return build()
 
 
 def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn.Module:
-    """Return the network that a record names, without weights: its tensors are on torch's meta device.
+    """Return the network that a record names, without the record's weights.
 
-    ``encoder`` is the record's encoder, None if it comes with vnetsim. InputError if vnetsim has no such network.
+    Its tensors are on torch's meta device, except those that ``encoder`` builds: the record's encoder, None if it comes
+    with vnetsim. InputError if vnetsim has no such network.
     """
     own = None if encoder is None else encoder.build()
     with torch.device("meta"):

@@ -21,7 +21,7 @@ class Lane:
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function thrice and return the replay of its CUDA graph; RuntimeError if it waits for the device."""
+        """Call ``call`` thrice; return a function that replays its CUDA graph. RuntimeError if it waits for CUDA."""
         with self.activate():
             call()  # libraries allocate in the first call
             torch.cuda.synchronize(self._device)

@@ -67,7 +67,7 @@ class Sgd:
         _descend(stepped, [self._velocity[name] for name in stepped], self._learning_rate)
 
     def state(self) -> dict[str, Tensor]:
-        """Return nothing: each local training starts with velocity 0."""
+        """Return an empty dict: each local training starts with velocity 0."""
         return {}
 
     def restart(self, state: Mapping[str, Tensor]) -> None:  # noqa: ARG002
@@ -149,7 +149,7 @@ class CombinedOptimizer:
         self._optimizers = dict(optimizers)
 
     def step(self) -> None:
-        """Let each optimizer apply its gradients."""
+        """Let each optimizer, in order, apply and clear its gradients."""
         for optimizer in self._optimizers.values():
             optimizer.step()
 
@@ -168,7 +168,7 @@ class CombinedOptimizer:
 
 
 def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) -> dict[str, Tensor]:
-    """Return the gradients plus weight decay by parameter, and clear the parameters' gradients."""
+    """Return, by name, gradient + ``weight_decay`` * parameter, and clear the gradients; every parameter has one."""
     tensors = list(parameters.values())
     gradients = torch._foreach_add([one.grad for one in tensors if one.grad is not None], tensors, alpha=weight_decay)
     for parameter in tensors:
@@ -177,7 +177,7 @@ def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) ->
 
 
 def _rate_for(rate: Rate, like: Tensor) -> float | Tensor:
-    """Return a rate as a number; where reading it would block the device, as a tensor () of ``like``'s type."""
+    """Return a rate as a number; a tensor on a device that reading would block stays one, of ``like``'s type."""
     return rate.to(like.dtype) if isinstance(rate, Tensor) and has_fixed_shapes(like.device) else float(rate)
 
 

@@ -164,7 +164,7 @@ class Engine(Protocol):
     """Runs the local training of a round."""
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return results in the order of the jobs, each independent of others; RunError if one job has no memory."""
+        """Return results in the order of the jobs, each independent of others; RunError if memory is short for one."""
         ...
 
 
@@ -175,11 +175,11 @@ class SequentialEngine:
         self._workspaces: dict[Program, nn.Module] = {}
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; see ``Engine``."""
+        """Return the results in the order of the jobs; RunError if there is not enough memory for one job."""
         return summarise([self._train(job) for job in jobs])
 
     def _train(self, job: TrainingJob) -> Trained:
-        """Return a job's result, computed on a copy of the network that later jobs reuse; RunError without memory."""
+        """Return a job's result, on a copy of the network that later jobs reuse; RunError if memory is short."""
         if job.program not in self._workspaces:
             self._workspaces[job.program] = copy.deepcopy(job.program.network)
         trained = run_if_memory_suffices(train_alone, job, self._workspaces[job.program])
@@ -204,7 +204,7 @@ def run_if_memory_suffices(
 
 
 def train_alone(job: TrainingJob, network: nn.Module) -> Trained:
-    """Return ``train_one``'s result with the global generators seeded meanwhile; no other thread may use them."""
+    """Return ``train_one``'s result; the global generators, which no other thread may use, are seeded and restored."""
     with seeded(job.training.seed ^ OF_NETWORKS, device_of(network)):
         return train_one(job, network)
 
@@ -246,7 +246,7 @@ def draw_first(program: Program, training: LocalTraining, generator: torch.Gener
 
 
 def identify_step(step: Loss, network: nn.Module, task: Any) -> object:
-    """Return a ``Program.value`` for a step of ``task``; None with a user's class or buffers outside the state."""
+    """Return a ``Program.value``, equal for equal steps; None for classes not of OURS or buffers outside the state."""
     owner = getattr(step, "__self__", task)
     kinds = [type(one) for one in (task, owner, *network.modules())]
     tensors = network.state_dict(keep_vars=True)
@@ -267,7 +267,7 @@ def add_given(batch: Tensors, given: Tensors) -> Tensors:
 
 
 def mix_into(network: nn.Module, others: Sequence[Tensors]) -> None:
-    """Mix models, one after the other, into the network in place; tensors that the network lacks are ignored."""
+    """Mix each model in turn into the network, in place (``mix_on_board``); ignore tensors that the network lacks."""
     for other in others:
         trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         there = to_device({name: other[name] for name in network.state_dict() if name in other}, device_of(network))

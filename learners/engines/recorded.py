@@ -119,7 +119,7 @@ class Recording:
             self._save = lane.record(self._copy_out)
 
     def train(self, job: TrainingJob, draws: Draws, *, steps: int | None = None) -> Trained:
-        """Return a job's result; with ``steps`` that of its first steps only, without the models to mix in."""
+        """Return a job's result before ``summarise``; with ``steps``, that of its first steps without ``job.mixed``."""
         mixed, steps = (job.mixed, job.training.steps) if steps is None else ((), steps)
         due = [(round(share * steps), other) for share, other in mixed]
         with self.lane.activate():
@@ -149,7 +149,7 @@ class Recording:
         self._optimizer.restart(self._optimizer_state)
 
     def _take_step(self, program: Program) -> None:
-        """Take a step on the draws in ``_row``, and copy its metrics into ``_figure_row``."""
+        """Train the network for one step on the draws in ``_row``, and copy its metrics into ``_figure_row``."""
         batch = add_given(program.prepare(self._drawn), self._given)
         loss, figures = program.loss(self._network, batch, self._base)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -189,13 +189,13 @@ class RecordedEngine:
 
     @property
     def remark(self) -> str:
-        """How vehicles were trained, in words for manifest and report; empty before the first."""
+        """How vehicles were trained, in words for manifest and report; empty before the first training."""
         counts = sorted({len(replicas.recordings) for replicas in self._replicas.values()})
         recorded = [f"recorded steps, {' or '.join(map(str, counts))} at a time"] if counts else []
         return "; ".join([*recorded, *sorted({f"one after the other: {why}" for why in self._refused.values()})])
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; see ``Engine``."""
+        """Return the results in the order of the jobs; RunError if there is not enough memory for one job alone."""
         with self._store.lock:
             self._calls += 1
             compares = self._calls <= COMPARED_CALLS or self._calls % COMPARED_AGAIN == 0
@@ -233,7 +233,7 @@ class RecordedEngine:
             return [results[i] for i in range(len(jobs))]
 
     def _train_alone(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return results of plain training, in order; without memory for it, drop others' recordings and try again."""
+        """Return results of unrecorded training; if memory is short, drop others' recordings and try once more."""
         try:
             return self._alone.train(jobs)
         except RunError:
@@ -242,7 +242,7 @@ class RecordedEngine:
         return self._alone.train(jobs)
 
     def _record(self, key: tuple[object, ...], job: TrainingJob, draws: Draws) -> None:
-        """Find or make the recording of ``key``; else refuse the program, or all new shapes if there are too many."""
+        """Set ``_replicas[key]``, found or new; else refuse the program or, after too many shapes, all new shapes."""
         if job.program in self._refused or None in self._refused:
             return
         if len(self._replicas) == MOST_RECORDINGS:
@@ -272,7 +272,7 @@ class RecordedEngine:
             self._store.keep(found)
 
     def _find_or_make(self, key: tuple[object, ...], job: TrainingJob, draws: Draws, lane: Lane) -> Replicas | None:
-        """Return the store's recordings of a job's step or a new one; None if it does not agree with plain training."""
+        """Return the store's recordings of a job's step or a new one; None if a replay differs from plain training."""
         steps, program = min(2, job.training.steps), job.program
         value = None if program.value is None else (program.value, _arithmetic_settings(), *key[1:])
         found = self._store.find(value, program.constants)
@@ -283,7 +283,7 @@ class RecordedEngine:
         return Replicas(value=value, constants=program.constants, recordings=[made]) if agrees else None
 
     def _add_lanes(self, replicas: Replicas, job: TrainingJob, draws: Draws, *, wanted: int) -> None:
-        """Extend ``replicas`` to up to ``wanted`` lanes; set ``enough`` once more are no faster or memory is short."""
+        """Record ``replicas`` in up to ``wanted`` lanes; set ``enough`` if more are no faster or memory is short."""
         recordings, most = replicas.recordings, min(wanted, self._lanes_given or MOST_LANES)
         before_s = math.nan
         while not replicas.enough and len(recordings) < most:
@@ -300,7 +300,7 @@ class RecordedEngine:
                 recordings[:], before_s = both, taken_s
 
     def _compare(self, key: object, job: TrainingJob, draws: Draws) -> None:
-        """Compare a recording of ``key`` with a job's first step; if they differ, drop all and refuse the program."""
+        """Replay a job's first step; if it differs from the plain one, drop ``key`` and refuse the program."""
         recordings = self._replicas[key].recordings
         try:
             agrees = self._agrees(recordings[self._calls % len(recordings)], job, draws, steps=1)
@@ -318,6 +318,7 @@ class RecordedEngine:
         """Return whether replaying ``steps`` steps equals plain training up to noise; RunError if memory is short."""
 
         def replay() -> Trained:
+            """Return the result of replayed steps; the current stream waits for it."""
             found = recording.train(job, draws, steps=steps)
             recording.lane.let_others_wait()
             return found
@@ -373,7 +374,7 @@ def _shapes(tensors: Tensors) -> tuple[tuple[str, torch.dtype, torch.Size], ...]
 
 
 def _difference(one: Trained, other: Trained) -> float:
-    """Return the largest difference as a share of the largest value of its kind; inf for integers; NaN equals NaN."""
+    """Return the largest difference, as a share of the largest value in states or metrics; inf if integers differ."""
     shares = [0.0]
     # a single tensor may be noise throughout, as a bias before BatchNorm is under Adam
     for part in ("state", "optimizer", "figures"):

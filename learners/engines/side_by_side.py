@@ -57,7 +57,7 @@ MEMORY_SHARE = 0.5
 
 
 def create_engine(name: str, device: torch.device) -> Engine:
-    """Return the engine for ``learning.engine`` = ``name``: side by side on a CPU, recorded on CUDA, or sequential."""
+    """Return an engine: side by side on a CPU, recorded on CUDA; one by one elsewhere or if ``name`` is sequential."""
     if device.type == "cpu":
         return SideBySideEngine(workers=1 if name == "sequential" else None)
     if device.type != "cuda" or name == "sequential":
@@ -91,7 +91,7 @@ class Copies:
 
     @contextmanager
     def borrow(self) -> Iterator[nn.Module]:
-        """Yield a copy for the ``with`` block alone; its state is what its last user left, so load your own."""
+        """Yield a copy that no other thread uses in the ``with`` block; its weights are any, so load your own."""
         try:
             network = self._idle.get_nowait()
         except Empty:
@@ -117,10 +117,10 @@ class SideBySideEngine:
         self._step_bytes: dict[tuple[Program, int], int] = {}
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; see ``Engine``.
+        """Return the results in the order of the jobs; RunError if there is not enough memory for one job.
 
-        If memory does not suffice, or if networks draw from the global generators, fewer vehicles are trained at a time
-        from then on, with a warning.
+        If memory does not suffice for several, or if networks draw from the global generators, fewer vehicles are
+        trained at a time from then on, with a warning.
         """
         results: dict[int, Trained] = {}
         large = self._large_step_bytes
@@ -154,7 +154,7 @@ class SideBySideEngine:
         return [results[i] for i in range(len(jobs))]
 
     def _train_fitting(self, train: Callable[[TrainingJob, nn.Module], Trained], job: TrainingJob) -> Trained | None:
-        """Return the result of a job on a copy of its network; None if memory does not suffice."""
+        """Return what ``train`` returns for a job and a copy of its network; None if memory does not suffice."""
         with self._copies[job.program].borrow() as network:
             return run_if_memory_suffices(train, job, network)
 

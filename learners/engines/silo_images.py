@@ -72,11 +72,11 @@ class SiloImages:
         return torch.stack(counts).numpy()
 
     def draw(self, training: LocalTraining, count: int, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
-        """Yield the images of each step: ``rows`` of the pool, int64, and ``kernel_px``, the length of each one's blur.
+        """Yield the draws of each step: ``rows`` of the pool, int64, and ``kernel_px``, each image's blur, 0 for none.
 
-        Both are on the CPU, of shape (min(count, size),), drawn without replacement from as many images as the silo
-        has; ``kernel_px`` is 0 for an image that does not blur. Of each earlier silo the vehicle has the first images,
-        according to its share. The first ``blurred_fraction`` of its images of each silo blur.
+        Both are on the CPU, of shape (min(count, n),), drawn without replacement from the vehicle's n images: those
+        that its silo had until ``until_s``, but at least the ``count`` earliest. The first images of each earlier silo
+        replace some of them, by its share. The first ``blurred_fraction`` of the images of each silo blur.
         """
         own = self._taken(training.silo, training.until_s, count)
         earlier = [(self._taken(silo, training.until_s, count), share) for silo, share in training.earlier]

@@ -53,7 +53,7 @@ class RecordingStore:
         return self.lanes[i]
 
     def find(self, value: object, constants: Sequence[Tensor]) -> Replicas | None:
-        """Return the newest recordings with equal value and constants; None without, or if ``value`` is None."""
+        """Return the newest recordings with equal value and constants; None if there are none or ``value`` is None."""
         for one in self._kept if value is not None else ():
             if one.value == value and len(one.constants) == len(constants):
                 pairs = zip(one.constants, constants, strict=True)
@@ -85,7 +85,7 @@ _STORES: dict[torch.device, RecordingStore] = {}
 
 
 def get_store(device: torch.device) -> RecordingStore:
-    """Return the store that runs of this process share on a device; a new one if the last has no room."""
+    """Return the store that runs of this process share on a device; a new one at first and if the last has no room."""
     if device not in _STORES or not _STORES[device].has_room():
         _STORES[device] = RecordingStore()
     return _STORES[device]

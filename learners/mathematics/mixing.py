@@ -51,7 +51,7 @@ def half_received(received: Graph) -> Matrix:
 
 
 def mix(states: Sequence[Mapping[str, Tensor]], weights: Matrix) -> list[dict[str, Tensor]]:
-    """Return sum_j A_ij theta_j for every row i of A = ``weights``, by the arithmetic of ``weighted_mean``."""
+    """Return one model for each row i of ``weights``: the ``weighted_mean`` of ``states`` with the weights of row i."""
     return [weighted_mean(states, row) for row in weights]
 
 

@@ -71,7 +71,7 @@ class AveragingSettings:
     dp: PrivacySettings = PrivacySettings()
 
     def __post_init__(self) -> None:
-        """Raise InputError, which names the key, for a value outside its bounds, also of a subclass."""
+        """Raise InputError, which names the key, for a value out of its bounds or a ``dp`` that does not fit."""
         check_bounds("learning", self)
         require(
             self.dp.clip > 0 or self.dp.noise_multiplier == 0,

@@ -70,7 +70,7 @@ def resolve_solver(solver: Solver, device: torch.device) -> Solver:
 
 
 def emd_problem(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return costs and marginals of the problem whose value is 1 - EMD of two sets of features (FedEFM, Eq. 3).
+    """Return costs (..., n, m) and marginals (..., n), (..., m) of the problem of value 1 - EMD (FedEFM, Eq. 3).
 
     The costs are c_pq = 1 - cos(u_p, v_q), in float64; a feature of zero norm has cost 1. Shapes are (..., n, C) and
     (..., m, C). The paper does not give the marginals; see ``marginals``.
@@ -109,7 +109,7 @@ def dense_similarities(problems: Sequence[Problem], solver: Solver = "auto") -> 
 
 
 def dense_problem(u: Tensor, v: Tensor) -> Problem:
-    """Return the transport problems of ``dense_similarity``: costs (J, N, n, n) and marginals (J, N, n), n <= 49."""
+    """Return the problems of ``dense_similarity(u, v)``: costs (J, N, n, n), two marginals (J, N, n), n <= 49."""
     there = _pool_positions(v.flatten(0, 1))
     return emd_problem(_pool_positions(u).expand(len(v), -1, -1, -1), there.view(*v.shape[:2], *there.shape[1:]))
 
@@ -139,7 +139,7 @@ def _scale_to_unit(features: Tensor) -> Tensor:
 
 
 def _solve_by(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """Return plans, shape (K, n, m), and duality gaps, shape (K,), 0 with ``pot``; not yet ``_require_solved``."""
+    """Return plans, shape (K, n, m), and duality gaps, shape (K,), 0 with ``pot``; the gaps are not checked."""
     if solver == "pot":
         return _solve_by_pot(cost, a, b), cost.new_zeros(len(cost))
     return _solve_by_interior_point(cost, a, b)
@@ -194,7 +194,7 @@ def _solve_part(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return nearly optimal plans x and column potentials v (Mehrotra's predictor-corrector; shapes in the comment)."""
+    """Return nearly optimal plans x, (K, n, m), and column potentials v, (K, m), for positive marginals of sum 1."""
     # The dual problem is max <a, u> + <b, v> with slack s_ij = c_ij - u_i - v_j >= 0. Each iteration (S. Mehrotra, "On
     # the implementation of a primal-dual interior point method", SIAM J. Optim. 2(4), 1992) needs one factorisation of
     # A diag(x / s) A^T, which for transport is the Laplacian of a weighted bipartite graph. All problems take the same
@@ -266,6 +266,7 @@ def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tu
     factor, info = cholesky_ex(rows)
 
     def solved(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return du, (K, n), and dv, (K, m)."""
         half = solve_triangular(factor, f[..., None] - share @ g[..., None], upper=False)
         du = solve_triangular(factor.mT, half, upper=True)[..., 0]
         return du, g * weight - (share.mT @ du[..., None])[..., 0]
