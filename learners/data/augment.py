@@ -41,9 +41,9 @@ def first_view_draws(numbers: Tensor, size: Sequence[int]) -> dict[str, Tensor]:
 
 
 def second_view_draws(numbers: Tensor, size: Sequence[int]) -> dict[str, Tensor]:
-    """Return the draws of second views: random resized crop, colour jitter (p 0.8), greyscale (p 0.4), no flip.
+    """Return ``box``, ``jittered`` (p 0.8), ``factors``, ``hue``, ``order``, ``grey`` (p 0.4) of second views; no flip.
 
-    The jitter has strengths (0.4, 0.4, 0.4, 0.1); the order of its four operations is drawn for each image.
+    The colour jitter has strengths (0.4, 0.4, 0.4, 0.1); the order of its four operations is drawn for each image.
     Arguments and shapes are those of ``first_view_draws``, with ``NUMBERS_TWO`` numbers an image.
     """
     crops, jittered, factors, hue, order, grey = _split_numbers(numbers, [_OF_BOX, 1, 3, 1, 4, 1])

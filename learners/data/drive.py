@@ -65,7 +65,7 @@ class DrawnView:
     class_names: ClassVar[tuple[str, ...]] = tuple(DESIGNS)
 
     def see(self, frames: Frames) -> Seen:
-        """Return the class and place of the nearest visible sign; without one, -1 and a number of the car's square."""
+        """Return class and place of each frame: of the nearest visible sign; without one, -1 and the car's square."""
         sign = find_visible_signs(Poses(*frames[:4]), self.signs)[0][:, 0]
         square = np.floor(np.column_stack([frames.x_m, frames.y_m]) / _PLACE_M).astype(np.int64)
         bare = np.unique(square, axis=0, return_inverse=True)[1].reshape(-1)

@@ -363,7 +363,7 @@ def _hold_out(frames: Frames, labels: Integers, places: Integers, seed: int) -> 
 
 
 def _sample(rows: Integers, key: str, asked: int, default: int, what: str, generator: np.random.Generator) -> Integers:
-    """Return ``asked`` random ``rows`` (0: up to ``default``), ascending; InputError, on ``key``, for fewer."""
+    """Return ``asked`` random ``rows`` (0: up to ``default``), sorted; InputError, on ``key``, if there are fewer."""
     if len(rows) < max(asked, 1):
         raise InputError(
             f"{key}: {max(asked, 1)} frames with {what} asked for, the recorded traffic has {len(rows)}; "

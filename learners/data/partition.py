@@ -134,7 +134,7 @@ def _require_least(
     among: str = "",
     cure: str = "lower silos.count or data.min_images, or raise data.train_images",
 ) -> None:
-    """Raise InputError unless every silo has ``settings.min_images`` and at least one; the texts end its message."""
+    """Raise InputError, with the texts in it, unless every silo has ``settings.min_images`` and at least one."""
     least, needed = min(len(shard) for shard in shards), max(settings.min_images, 1)
     if least < needed:
         raise InputError(
@@ -351,7 +351,7 @@ def partition_steering(
 
 
 def _deal_by_unit(units: Indices, silos: int, generator: Generator, *, in_order: bool) -> list[Indices]:
-    """Return each silo's rows, of few units, given each frame's unit, (N,); ``in_order``: cut a unit unshuffled."""
+    """Return each silo's rows, of few units, given each frame's unit, (N,); ``in_order``: consecutive in a unit."""
     members = [np.flatnonzero(units == unit) for unit in np.unique(units)]
     members = [members[unit] for unit in generator.permutation(len(members))]
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos

@@ -92,7 +92,7 @@ def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -
 
 
 def _find_fault(split: str, image: str, label: str, labels: Mapping[str, int]) -> str:
-    """Return what is wrong with a row, "" for nothing; ``labels`` by image; not called for tests without a silo."""
+    """Return what is wrong with a row, "" for nothing, given ``labels`` by image; not for test rows without silo."""
     if split == "test":
         return "a test image is held by a silo; leave its silo empty."
     if split != "train":

@@ -58,7 +58,7 @@ class Road:
     source = "built in"
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
-        """Return drawn drives, separate for training and tests; the default numbers of frames are 3300 and 600."""
+        """Return frames of drawn drives, other drives for tests; for numbers of 0 in ``data``, 3300 and 600 frames."""
         side_px = data.image_px or SIDE_PX
         train = _draw_drives(data.train_images or TRAIN_IMAGES, TRAIN_DRIVES, side_px, streams.child("road", "train"))
         test = _draw_drives(data.test_images or TEST_IMAGES, TEST_DRIVES, side_px, streams.child("road", "test"))
@@ -80,7 +80,7 @@ class Road:
 
 
 def steering_angle(right_m: Doubles, ahead_m: Doubles | float = LOOK_AHEAD_M) -> Doubles:
-    """Return the steering angle in [-1, 1], right positive, that leads to a point at a distance right and ahead (m).
+    """Return the steering angle in [-1, 1], right positive, that leads to a point so far right and ahead (m).
 
     The arc through the point x to the right and z ahead has curvature 2 x / (x^2 + z^2) (Coulter 1992), and a car of
     wheelbase B follows curvature k with its front wheels at arctan(B k); FULL_LOCK_RAD is 1.

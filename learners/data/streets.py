@@ -304,7 +304,7 @@ class Ground:
             part[inside] = colour[cells][inside]
 
     def _paint_lines(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, gone_m: float) -> None:
-        """Paint, in place, a lane's lines or a crossing's stripes on one piece, ``gone_m`` after its beginning."""
+        """Paint, in place, a car lane's lines or a crossing's stripes on a piece, ``gone_m`` along it; else nothing."""
         if lane.function not in ("", "crossing") or lane.paved:
             return
         half_m = lane.width_m / 2
@@ -323,7 +323,7 @@ class Ground:
     def _find_tiles(
         self, pixels: NDArray[np.uint8], start: Floats, end: Floats, beside_m: float
     ) -> Iterator[tuple[NDArray[np.uint8], Floats, Floats, float, tuple[slice, slice]]]:
-        """Yield per tile near a piece: pixels (a view), their metres along and right of it, its length (m), slices."""
+        """Yield per tile near a piece: pixels (a view), metres along and right of it, its length (m), slices."""
         side = round(TILE_M / CELL_M)
         low, high = np.minimum(start, end) - beside_m - 1, np.maximum(start, end) + beside_m + 1
         first, last = (np.floor(one / CELL_M).astype(np.int64) for one in (low, high))

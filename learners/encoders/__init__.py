@@ -67,7 +67,7 @@ class Classifier(_Features):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: Tensor, *, with_dense: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Return logits, shape (N, classes); if ``with_dense``, dense features, (N, C, H', W'), and logits."""
+        """Return logits, shape (N, classes); if ``with_dense``, (dense features (N, C, H', W'), logits)."""
         dense = self.dense(images)
         logits: Tensor = self.head(self.pooled(dense))
         return (dense, logits) if with_dense else logits
@@ -100,7 +100,7 @@ class Small:
     source = "built in; blocks of He et al. (2016), arXiv:1512.03385"
 
     def build(self) -> tuple[nn.Module, int]:
-        """Return the trunk, (N, 3, H, W) to (N, 64, H', W'), and its number of output channels, 64."""
+        """Return the trunk, which makes (N, 64, H', W') of images (N, 3, H, W), and its output channels, 64."""
         widths = (16, 16, 32, 64)
         trunk: OrderedDict[str, nn.Module] = OrderedDict(
             conv1=nn.Conv2d(3, widths[0], 3, padding=1, bias=False),
@@ -120,7 +120,7 @@ class ResNet18:
     source = "He et al. (2016): Deep residual learning for image recognition, arXiv:1512.03385"
 
     def build(self) -> tuple[nn.Module, int]:
-        """Return the trunk, (N, 3, H, W) to (N, 512, H', W'), and its number of output channels, 512."""
+        """Return the trunk, which makes (N, 512, H', W') of images (N, 3, H, W), and its output channels, 512."""
         from torchvision.models import resnet18  # noqa: PLC0415  torchvision is slow to import and only needed here
 
         network = resnet18()
@@ -190,7 +190,7 @@ class ResNet8(Convolutional):
         return self.dense(images).flatten(1).relu()
 
     def head(self, features: Tensor) -> Tensor:
-        """Return the steering angle, shape (N,), of ``features``, shape (N, width), before the linear layer."""
+        """Return the steering angle, shape (N,), given the result of ``features``, shape (N, width)."""
         return torch.squeeze(self.fc(features), 1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ class ResNet8(Convolutional):
 
 
 def create_resnet8(image_shape: tuple[int, int, int], *, seed: int) -> ResNet8:
-    """Return a new network, on the CPU, with weights by shape and seed alone; InputError for a side below LEAST_PX."""
+    """Return a new network on the CPU, with weights from shape and seed alone; InputError for a side below LEAST_PX."""
     return build_seeded(lambda: ResNet8(image_shape), seed=seed)
 
 
@@ -239,6 +239,7 @@ def _build_from_plugin(name: str, settings: Any, seed: int, make: Callable[[nn.M
         return build_seeded(lambda: make(*given.build()), seed=seed)
 
     def build() -> Network:
+        """Return the network of a plug-in's trunk; RunError if it fails or its trunk's output has another shape."""
         with plugin_errors("encoder", given.name, "in build"):
             trunk, width = given.build()
             seen = trunk(torch.zeros(2, 3, 32, 32))
@@ -285,8 +286,8 @@ def seed_and_build(build: Callable[[], Network], *, seed: int) -> Network:
 def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn.Module:
     """Return the network that a record names, without the record's weights.
 
-    Its tensors are on torch's meta device, except those that ``encoder`` builds: the record's encoder, None if it comes
-    with vnetsim. InputError if vnetsim has no such network.
+    Its tensors are on torch's meta device, except those that ``encoder`` builds. ``encoder`` is the record's encoder;
+    None if it comes with vnetsim. InputError if vnetsim has no such network.
     """
     own = None if encoder is None else encoder.build()
     with torch.device("meta"):

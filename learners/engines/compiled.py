@@ -50,6 +50,7 @@ def compile_call(call: Callable[Given, Result]) -> Callable[Given, Result]:
 
     @wraps(call)
     def run(*arguments: Given.args, **named: Given.kwargs) -> Result:
+        """Return the compiled call's result; RunError if torch cannot compile it."""
         with convert_compile_errors(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # torch's own
             return fast(*arguments, **named)

@@ -177,7 +177,7 @@ def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) ->
 
 
 def _rate_for(rate: Rate, like: Tensor) -> float | Tensor:
-    """Return a rate as a number; a tensor on a device that reading would block stays one, of ``like``'s type."""
+    """Return a rate as a number, but a tensor as one of ``like``'s type where reading it would block the device."""
     return rate.to(like.dtype) if isinstance(rate, Tensor) and has_fixed_shapes(like.device) else float(rate)
 
 

@@ -374,7 +374,7 @@ def _shapes(tensors: Tensors) -> tuple[tuple[str, torch.dtype, torch.Size], ...]
 
 
 def _difference(one: Trained, other: Trained) -> float:
-    """Return the largest difference, as a share of the largest value in states or metrics; inf if integers differ."""
+    """Return the largest difference as a share of the largest value in that part; inf for integers; NaN equals NaN."""
     shares = [0.0]
     # a single tensor may be noise throughout, as a bias before BatchNorm is under Adam
     for part in ("state", "optimizer", "figures"):

@@ -173,8 +173,7 @@ def combine(
     All tensors are treated alike, BatchNorm statistics included; a running variance stays at least 0. Integer tensors
     get the rounded result.
 
-    Raises:
-        ValueError: no weight is positive; or as ``weighted_mean``.
+    ValueError if no weight is positive, and as ``weighted_mean``.
     """
     if settings.aggregation == "mean":
         return weighted_mean(states, weights)
@@ -206,6 +205,7 @@ def clip(state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: Aver
     share = torch.full_like(distance, settings.clip_norm) / distance  # a number over a tensor has other bits
 
     def move_towards(centre: Tensor, tensor: Tensor) -> Tensor:
+        """Return ``tensor`` at the share of its way from ``centre``, unchanged if not beyond the norm."""
         centre = centre.to(torch.float64)
         return (centre + share * (tensor - centre)).to(tensor.dtype).where(beyond, tensor)
 

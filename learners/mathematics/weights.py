@@ -61,8 +61,7 @@ def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
     models come back bit for bit with any weights; the order of the states changes only float64's rounding. Integer
     tensors are rounded. Weights need not sum to 1; states of weight 0 are not read.
 
-    Raises:
-        ValueError: names, shapes or counts differ, a weight is negative or not finite, or no weight is positive.
+    ValueError if names, shapes or counts differ, a weight is negative or not finite, or no weight is positive.
     """
     mean = RunningMean()
     for state, weight in zip(states, weights, strict=True):
