@@ -28,7 +28,7 @@ def count(value: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Return ``value`` with ``digits`` significant digits, a power of ten if tiny or huge; a dash if not finite."""
+    """Return ``value`` with ``digits`` significant digits, and a power of ten if tiny or huge; a dash if not finite."""
     if not math.isfinite(value):
         return NONE
     if value == 0:
@@ -51,7 +51,7 @@ def si(value: float, unit: str) -> str:
 
 
 def byte_scale(most: float) -> tuple[float, str]:
-    """Return divisor and unit, from ``B`` to ``TB``, for an axis of bytes up to ``most`` (B)."""
+    """Return (divisor, unit) for an axis of bytes up to ``most`` (B): 1 and ``B``, ..., 1e12 and ``TB``."""
     return next(((10.0**k, u) for k, u in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")) if most >= 10**k), (1.0, "B"))
 
 
@@ -88,22 +88,22 @@ def plural(value: float, noun: str) -> str:
 
 
 def sentence_case(text: str) -> str:
-    """Return ``text`` with a capital first letter, unless it begins like ``kNN``."""
+    """Return ``text`` with a capital first letter, unless the second is one, as in ``kNN``."""
     return text if text[1:2].isupper() else text[:1].upper() + text[1:]
 
 
 def decapitalised(text: str) -> str:
-    """Return ``text`` with a small first letter, unless it begins like ``RMSE`` or ``kNN``."""
+    """Return ``text`` with a small first letter, unless the second is a capital, as in ``RMSE`` or ``kNN``."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def subject(label: str, unit: str) -> str:
-    """Return the label without unit; if the unit is a measure, as ``RMSE``, then ``RMSE, label``."""
+    """Return ``label``, or if the unit names a measure, such as RMSE, ``RMSE, label``."""
     return f"{unit}, {decapitalised(label)}" if unit in MEASURES else label
 
 
 def dimension(unit: str) -> str:
-    """Return the unit as written after a number; empty if it is a measure, as ``RMSE``."""
+    """Return the unit as written after a number; empty for one that names a measure, as ``RMSE``."""
     return "" if unit in MEASURES else unit
 
 
@@ -120,7 +120,7 @@ def shortened(text: object, limit: int = 60) -> str:
 
 
 def slugs(names: Sequence[str]) -> list[str]:
-    """Return a distinct part of a file name for each name, in order: up to 40 of a-z, 0-9 and ``-``, then a number."""
+    """Return a distinct part of a file name for each name: up to 40 of a-z, 0-9 and ``-``, numbered if repeated."""
     found: list[str] = []
     for name in names:
         slug = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "unnamed"

@@ -141,8 +141,11 @@ def panel(
     """
 
     def decorate(draw: Callable[[Source], Drawn]) -> Callable[[Source], Panel]:
+        """Return ``draw`` as a function that returns a panel."""
+
         @wraps(draw)
         def draw_panel(source: Source) -> Panel:
+            """Draw the figure and return its panel; without a figure (None) the panel has only the caption."""
             figure, caption = draw(source)
             svg = to_svg(figure, name, dpi) if figure else ""
             return Panel(name=name, title=title, caption=caption, svg=svg, wide=wide)
@@ -169,7 +172,7 @@ def axes(
     bottom: float = 0.48,
     top: float = 0.12,
 ) -> Axes:
-    """Add axes to a figure, with fixed margins (inches), and return them; also fixes the place of the y label."""
+    """Add axes to a figure with fixed margins (inches), fix the place of their y label, and return them."""
     width, height = figure.get_size_inches()
     inner_width, inner_height = width - left - right, height - bottom - top
     ax = figure.add_axes((left / width, bottom / height, inner_width / width, inner_height / height))

@@ -30,7 +30,7 @@ class WeightSettings:
 
 
 def weights_of(task: Task, settings: Any) -> WeightFunction:
-    """Return the weight function of ``settings.weights``: 1 / N, or the silos' shares of images; 1 / N without it."""
+    """Return the weight function of ``settings.weights``: 1 / N, also if it is missing, or silos' shares of images."""
     if getattr(settings, "weights", "equal") == "equal":
         return weigh_equally
     return lambda participants: image_weights([task.silos.size(one.silo) for one in participants])
@@ -85,7 +85,7 @@ def averaging_server(
         private = PrivateMean(settings=settings.dp, uploads=context.experiment.round.quorum, streams=context.streams)
 
     def sent(state: State) -> State:
-        """Return the tensors sent of the model, and once more for each prefix, so that another model can be timed."""
+        """Return the tensors sent of the model, and a copy for each prefix, so that another model can be timed."""
         model = task.sent({name: tensor for name, tensor in state.items() if not name.startswith(not_of_model)})
         return {**model, **{f"{prefix}{name}": one for prefix in not_of_model for name, one in model.items()}}
 

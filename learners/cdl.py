@@ -202,7 +202,7 @@ class ContrastiveDivergence:
         self._copies = Copies(both)
 
     def cost(self, silo: int) -> Cost:
-        """Return the work of all steps through both networks, also for a silo's first training of one; no bytes."""
+        """Return the work of all steps through both networks, though a silo's first training has one; no bytes."""
         work_flop = self._task.training_flop(self._task.images_per_training(silo) * 2)
         return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=self._task.settings.steps)
 
@@ -265,7 +265,7 @@ class ContrastiveDivergence:
         return figures
 
     def _measure_gradients(self, job: TrainingJob) -> Tensor:
-        """Return |grad L_cd|, |grad L_lr| and their dot product, of the backbone on the first batch, shape (3,)."""
+        """Return |g|, |h| and g . h, (3,): the backbone's gradients of divergence g and error h on the first batch."""
         base = to_device(job.base, self._task.device)
         generator = torch.Generator().manual_seed(job.training.seed)
         batch = job.program.prepare(draw_first(job.program, job.training, generator))
@@ -290,7 +290,7 @@ class ContrastiveDivergence:
         return 1.0
 
     def _seen_divergences(self, own: State, figures: Mapping[str, float]) -> dict[str, Tensor]:
-        """Return as SEEN KL(b || s) of this training and its largest value in the silo so far; {} if not measured."""
+        """Return, as SEEN, KL(b || s) of this training and the silo's largest so far; {} if not needed or not known."""
         if self._settings.divergence_schedule != "measured" or "kl_b_s" not in figures:
             return {}
         largest = max(figures["kl_b_s"], float(own[SEEN][1]) if SEEN in own else 0.0)
@@ -318,7 +318,7 @@ class ContrastiveDivergence:
         return loss, divergence, figures
 
     def _create_optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
-        """Return an optimizer with one for each network, continued from its part of ``state``, or new without it."""
+        """Return both networks' optimizers as one, each continued from its part of ``state``, or new without it."""
         parts = {
             prefix: self._task.optimizer(remove_prefix(network, parameters), rate, remove_prefix(prefix, state))
             for prefix, network in ((BACKBONE_OPTIMIZER, BACKBONE), (SUB_OPTIMIZER, SUB))
@@ -327,7 +327,7 @@ class ContrastiveDivergence:
 
 
 def _compare_gradients(of_divergence: float, of_loss: float, product: float) -> dict[str, float]:
-    """Return ratio and cosine of two gradients by their lengths and dot product; without what is not defined."""
+    """Return ``gradient_ratio`` and ``gradient_cosine`` from two lengths and their dot product, each if defined."""
     if not (math.isfinite(of_divergence) and math.isfinite(of_loss) and of_loss > 0):
         return {}
     figures = {"gradient_ratio": of_divergence / of_loss}

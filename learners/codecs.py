@@ -26,7 +26,7 @@ class Float32:
     equations = ("decoded: D",)
 
     def bytes_of(self, values: int) -> float:
-        """Return 4 bytes a value."""
+        """Return the size of ``values`` values (bytes): 4 each."""
         return 4 * values
 
     def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
@@ -46,7 +46,7 @@ class Float16:
     )
 
     def bytes_of(self, values: int) -> float:
-        """Return 2 bytes a value."""
+        """Return the size of ``values`` values (bytes): 2 each."""
         return 2 * values
 
     def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
@@ -67,7 +67,7 @@ class Int8:
     )
 
     def bytes_of(self, values: int) -> float:
-        """Return a byte a value, and 4 for the scale."""
+        """Return the size of a tensor of ``values`` values (bytes): 1 each, and 4 for the scale."""
         return values + 4
 
     def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
@@ -110,7 +110,7 @@ class Qsgd:
     bucket: Annotated[int, Within(1, 10**9, "values", "a norm each; larger than any model")] = 512
 
     def bytes_of(self, values: int) -> float:
-        """Return the bits of all levels and signs, and 4 bytes for the norm of each bucket."""
+        """Return the size of ``values`` values (bytes): bits of levels and signs, 4 bytes for each bucket's norm."""
         bits = math.ceil(math.log2(2 * self.levels + 1))
         return math.ceil(bits * values / 8) + 4 * math.ceil(values / self.bucket)
 
@@ -149,12 +149,12 @@ class TopK:
     share: Annotated[float, Within(1e-6, 1, "", "one of a million values; all of them")] = 0.05
 
     def bytes_of(self, values: int) -> float:
-        """Return 4 bytes a sent value, and the shorter of 4 bytes for each place and a bit for every value."""
+        """Return bytes: 4 for each value that is sent, and for places 4 each or a bit for every value, the shorter."""
         count = self._count(values)
         return 4 * count + min(4 * count, math.ceil(values / 8))
 
     def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
-        """Return the largest values of all tensors together, 0 elsewhere, and the error as memory."""
+        """Return the largest values of all tensors together, 0 elsewhere; what is left, a vector, is the memory."""
         row = _flatten(tensors)
         wanted = row + memory[ERROR] if memory else row
         places = wanted.abs().topk(self._count(len(row))).indices

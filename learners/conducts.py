@@ -177,7 +177,7 @@ class Alie:
     deviations: Annotated[float, Within(0, 1e6, "", "the formula; float32 ends soon after")] = 0.0
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return one change for all; by the own changes if ``knows`` is ``own``, or if nobody is honest."""
+        """Return one change for all, made of honest changes; of own ones if ``knows`` says so or nobody is honest."""
         own = [one.change for one in given.hostile]
         known = list(given.honest) if self.knows == "honest" and given.honest else own
         z = self.deviations or alie_deviations(len(own) + len(given.honest), len(own))

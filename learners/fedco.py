@@ -238,7 +238,7 @@ class MomentumContrast:
         return [self._make_update(*one) for one in zip(starts, jobs, trained, kept, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
-        """Return metrics of the queue, mean loss and share of new key encoders, the last two only with updates."""
+        """Return metrics of the queue and, if there are updates, mean loss and share of new key encoders."""
         new = [one.metrics["new_key_encoders"] for one in updates if "new_key_encoders" in one.metrics]
         share = {"new_key_encoders": sum(new) / len(new)} if new else {}
         return {**queue_figures(folded.state, version), **mean_loss(updates), **share}
@@ -285,7 +285,7 @@ class MomentumContrast:
         return {name: trained.state[KEY + name] for name, _ in self._task.network.named_parameters()}
 
     def _make_update(self, start: Start, job: TrainingJob, trained: Trained, kept: State) -> Update:
-        """Return an upload of model, newest keys and, if the RSU keeps it, key encoder; ``kept`` is passed on."""
+        """Return an upload of model, newest keys and, if the RSU keeps it, key encoder; its ``kept`` is ``kept``."""
         silo = start.participant.silo
         keys = trained.figures["keys"].flatten(0, 1)[-self._count_keys(silo) :].contiguous()
         sent = add_prefix(KEY_ENCODER, self._key_encoder(trained)) if self._settings.key_encoder == "rsu" else {}
@@ -310,7 +310,7 @@ def random_queue(length: int, *, generator: np.random.Generator, device: torch.d
 
 
 def enqueue(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str, Tensor]:
-    """Append the keys of ``uploads``, each of shape (n, D), and drop as many of the oldest; return the new queue."""
+    """Return a new queue: ``uploads``' keys, each (n, D), of ``round_``, come last; as many of the oldest are gone."""
     length, added = len(queue[KEYS]), sum(len(upload) for upload in uploads)
     rounds = torch.cat([queue[ROUNDS], queue[ROUNDS].new_full((added,), round_)])
     return {KEYS: torch.cat([queue[KEYS], *uploads])[-length:], ROUNDS: rounds[-length:]}
@@ -338,7 +338,7 @@ class Trailing:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Apply the gradients, then update the key encoder."""
+        """Apply the gradients to the query encoder, then move the key encoder towards it, both in place."""
         self._optimizer.step()
         for name, theta_k in self._key.items():
             theta_k.mul_(MOMENTUM).add_(self._query[name], alpha=1 - MOMENTUM)

@@ -174,7 +174,10 @@ class FedEFM(FederatedLearner):
 
     @staticmethod
     def parts(context: LearnerContext, settings: FedEFMSettings) -> Parts:
-        """Return overseas training and distillation, with an RSU that averages or with silos' own models."""
+        """Return overseas training and distillation, with an RSU that averages or, without a server, silos' own models.
+
+        InputError for an aggregation rule or several aggregators without a server.
+        """
         task = ClassificationTask(context, settings)
         alone, emd = settings.server == "none", settings.variant != "guest-average"
         if alone:
@@ -262,7 +265,7 @@ class Overseas:
         return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop)
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
-        """Train copies overseas, compare, train at home with them; return an update for each start, in order."""
+        """Train copies at neighbours, compare them, train vehicles with them; return an update per start, in order."""
         copies = self._train_copies([start.participant for start in starts])
         similarities: list[dict[str, float]] = [{} for _ in starts]
         if self._emd and self._settings.similarity == "visit":
@@ -276,7 +279,7 @@ class Overseas:
         return [self._make_update(*one) for one in zip(starts, jobs, trained, copies, similarities, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
-        """Return mean loss, the task's metrics of uploads, number and weights of teachers; empty without updates."""
+        """Return means of loss, teachers and EMD, its range, and the task's metrics of uploads; {} without updates."""
         if not updates:
             return {}
         of_uploads = self._task.upload_figures([(update.state, update.participant.silo) for update in updates])
@@ -292,7 +295,7 @@ class Overseas:
     def _make_update(
         self, start: Start, job: TrainingJob, trained: Trained, copies: Mapping[str, State], emd: Mapping[str, float]
     ) -> Update:
-        """Return an upload with ``emd``, similarities by host, as ``exchanges``; ``guest-average`` mixes copies in."""
+        """Return an upload with ``emd`` as ``exchanges``; for ``guest-average`` its model is half the copies' mean."""
         if copies and not self._emd:
             shares = [0.5, *[0.5 / len(copies)] * len(copies)]
             trained = replace(trained, state=weighted_mean([trained.state, *copies.values()], shares))
@@ -300,7 +303,7 @@ class Overseas:
         return replace(update, metrics={**update.metrics, "teachers": float(len(copies))}, exchanges=emd)
 
     def _train_copies(self, participants: Sequence[Participant]) -> list[dict[str, State]]:
-        """Train copies at the first ``max_teachers`` peers; return finite ones by host, {} if a model is untrained."""
+        """Train copies at the first ``max_teachers`` peers; return those finite by host, {} for an untrained model."""
         pairs = [
             (i, peer)
             for i, participant in enumerate(participants)
@@ -322,7 +325,7 @@ class Overseas:
         return copies
 
     def _training_at_host(self, guest: Participant, host: Peer) -> LocalTraining:
-        """Prepare the training of the guest's copy on images of the host's silo, blurred by the host's speed."""
+        """Describe the training of the guest's copy on images of the host's silo, blurred by the host's speed."""
         return self._task.local_training(
             host.silo,
             speed_mps=host.speed_mps,
@@ -346,7 +349,7 @@ class Overseas:
         return found
 
     def _transport_problem(self, start: Start, copies: Mapping[str, State]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the transport problems between a start's model and each copy, on one batch of its images."""
+        """Return costs and marginals of transport between a start's model and each copy, on one batch of its images."""
         who = start.participant
         seed = self._context.streams.integer("similarity", *who.started, who.vehicle_id)
         generator = torch.Generator().manual_seed(seed)
@@ -361,7 +364,7 @@ class Overseas:
         return dense_problem(seen[0], torch.stack(seen[1:]))
 
     def _job_with_teachers(self, start: Start, copies: Mapping[str, State], emd: Mapping[str, float]) -> TrainingJob:
-        """Return training taught by ``copies`` with similarities ``emd``; plain if none, or for ``guest-average``."""
+        """Return training taught by ``copies`` with similarities ``emd``; plain without any or if ``guest-average``."""
         training = self._task.local_training_of(start.participant)
         plain = TrainingJob(program=self._plain, training=training, base=start.base, mixed=start.mixed_as())
         if not (copies and self._emd):

@@ -129,7 +129,7 @@ class FederatedLearner(ABC):
     @classmethod
     @final
     def create(cls, context: LearnerContext, settings: Any) -> Self:
-        """Build the learner, see ``vnetsim.learning.Learner``; InputError if data, policy or handover do not fit."""
+        """Build the learner; InputError if it does not fit data, privacy, codecs, conduct, selection or handover."""
         parts = cls.parts(context, settings)
         made = cls(parts, cls._create_transmission(context, parts))
         if context.figure and not isinstance(made._server, Server):
@@ -190,10 +190,10 @@ class FederatedLearner(ABC):
 
     @final
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        """Train every participant from its ``base``; return the updates, in order; see ``vnetsim.learning.Learner``.
+        """Train every participant from its ``base``; return the updates as the server decodes them, in order.
 
-        Two vehicles with one silo both start from the silo's state at the start of the round. Finite updates get the
-        ``figure`` that the selection policy asks for, if any.
+        Hostile vehicles' changes are already replaced. Two vehicles with one silo both start from the silo's state at
+        the start of the round. Finite updates get the ``figure`` that the selection policy asks for, if any.
         """
         updates: Sequence[Update] = self._local.train([self._start(participant) for participant in participants])
         if self._transmission is not None:
@@ -215,7 +215,7 @@ class FederatedLearner(ABC):
     def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
         """Aggregate the updates into the aggregator's next version; see ``vnetsim.learning.Learner``.
 
-        Stores the new model, and ``Update.kept`` as its silo's state, of several updates of a silo the last. Metrics
+        Stores the new model, and each ``Update.kept`` as its silo's state; the last update of a silo counts. Metrics
         that ``series`` does not declare are dropped. ValueError if an update has ``kept``, and ``Parts.silos`` keeps
         none; otherwise errors as ``Server.fold``.
         """
@@ -250,13 +250,13 @@ class FederatedLearner(ABC):
 
     @final
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
-        """Store the mean of models by weights that sum to 1 as ``into``, an aggregator's newest or its next model."""
+        """Store as ``into``, an aggregator's newest or next model, the mean of ``sources`` by weights that sum to 1."""
         assert isinstance(self._server, Server)  # silos with their own models are refused several aggregators
         self._server.merge(sources, into)
 
     @final
     def spread(self, aggregators: Sequence[str]) -> float:
-        """Return how far apart aggregators' newest parameters are: mean distance from their mean, over its norm."""
+        """Return the mean distance of aggregators' newest parameters from their mean, over that mean's norm."""
         states = [self._models.newest(name) for name in aggregators]
         mean = weighted_mean(states, equal_weights(len(states)))
         names = [name for name, _ in self._task.network.named_parameters()]
@@ -303,11 +303,11 @@ class FederatedLearner(ABC):
 
     @final
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return test images blurred with each kernel length, shape (len(kernels_px), count, H, W, C)."""
+        """Return ``count`` test images with each blur length (px), shape (len(kernels_px), count, H, W, C)."""
         return self._task.sample_images(kernels_px, count)
 
     def _start(self, participant: Participant) -> Start:
-        """Return a start: base as decoded, the silo's kept tensors (empty at first), models to mix in as decoded."""
+        """Return a participant's start: decoded base, its silo's kept tensors ({} at first), decoded models to mix."""
         base, own = self._server.base(participant), self._silos[participant.silo].own
         mixed = [(share, self._models[key]) for share, key in participant.handover.mixed]
         if self._transmission is not None:
@@ -318,7 +318,7 @@ class FederatedLearner(ABC):
 
     @classmethod
     def _create_transmission(cls, context: LearnerContext, parts: Parts) -> Transmission | None:
-        """Return codecs and conduct, setting ``Server.needs_uploads``; None without. InputError if no RSU averages."""
+        """Return codecs and conduct, and set ``needs_uploads``; None without any. InputError if no RSU averages."""
         if not any((context.codec, context.download_codec, context.conduct)):
             return None
         server = parts.server

@@ -40,7 +40,7 @@ class Start:
     mixed: Sequence[tuple[float, State]]
 
     def mixed_as(self, prefix: str = "") -> Sequence[tuple[float, State]]:
-        """Return ``mixed``, each tensor also with ``prefix`` before its name, for a network that has it there."""
+        """Return ``mixed``, each tensor under its name and again with ``prefix`` before it, as nested networks have."""
         return [(share, {**state, **add_prefix(prefix, state)}) for share, state in self.mixed]
 
 
@@ -127,7 +127,7 @@ class LocalSteps:
         ]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the metrics of ``figures``, or else mean loss and the task's of the uploads; empty without updates."""
+        """Return what the argument ``figures`` does, or else mean loss and the task's metrics; {} without updates."""
         if not updates:
             return {}
         if self._figures is not None:

@@ -105,7 +105,7 @@ class Transmission:
         return result
 
     def _encoded_change(self, state: State, base: State) -> dict[str, Tensor]:
-        """Return ``state`` minus ``base``, for the tensors that are encoded, on the device of ``state``."""
+        """Return the change, ``state`` minus ``base``, of the tensors to be encoded, on the device of ``state``."""
         return {name: tensor - base[name].to(tensor.device) for name, tensor in state.items() if name in self._names}
 
     def _hostile_changes(
@@ -139,7 +139,7 @@ class Transmission:
         return {place: (one.change, one.memory) for place, one in zip(places, sent, strict=True)}
 
     def _apply_codec(self, codec: Any, tensors: State, memory: State, who: Participant, *names: object) -> Sent:
-        """Apply a codec to tensors; RunError if its result is invalid. Random draws depend on ``names`` and vehicle."""
+        """Return what a codec sends of tensors; RunError if it is invalid. Draws depend on ``names`` and vehicle."""
         with plugin_errors(CODECS.name, codec.name, f"in send in round {who.round} at vehicle '{who.vehicle_id}'"):
             sent: Sent = codec.send(tensors, memory, self._draws(who, "codec", *names))
         if not isinstance(sent, Sent):
@@ -163,7 +163,7 @@ def _device_of(tensors: State) -> torch.device:
 
 
 def _check_result(kind: Kind, plugin: Any, who: Participant, made: State, given: State, memory: State) -> None:
-    """Raise RunError unless ``made`` has ``given``'s names, shapes, types; NotFiniteError for it or ``memory``."""
+    """Raise RunError unless ``made`` has ``given``'s names, shapes, types; NotFiniteError for NaN or inf in either."""
     if not isinstance(made, Mapping) or made.keys() != given.keys():
         names = ", ".join(sorted(set(made) ^ given.keys()))[:80] if isinstance(made, Mapping) else repr(made)[:80]
         raise _make_error(kind, plugin, who, f"it returned other tensors than it was given: {names}")

@@ -29,6 +29,7 @@ def fit_alpha(counts: NDArray[np.float64]) -> float | None:
     sizes, shares = counts.sum(axis=1), classes * counts.sum(axis=0) / counts.sum()
 
     def loss(log_alpha: float) -> float:
+        """Return the negative log-likelihood of alpha = e^log_alpha, less a constant."""
         own, total = math.exp(log_alpha) * shares, math.exp(log_alpha) * classes
         of_classes = gammaln(counts + own) - gammaln(own)
         return float((gammaln(sizes + total) - gammaln(total)).sum() - of_classes.sum())

@@ -90,7 +90,7 @@ def splits_of(count: int) -> int:
 
 
 def most_rejected(level: float, splits: int) -> int:
-    """Return how many splits, with the data's own, may be as far out as the data if the test rejects; 0: never."""
+    """Return how many splits, the data's own included, may be as far out for the test to reject; 0: it never does."""
     return math.floor(level * splits * (1 + 1e-9))
 
 
@@ -100,7 +100,7 @@ def attained_level(level: float, count: int) -> float:
 
 
 def _split_means(differences: Floats) -> tuple[Floats, Floats, int]:
-    """Return the lower and higher means of the parts of all other splits, +-inf if one is empty; and ``splits_of``."""
+    """Return each other split's lower and higher part mean (-inf, inf if a part is empty), and ``splits_of``."""
     # the data's own split has an empty part and is left out; a random split equal to it is always as far out: +-inf
     count = len(differences)
     if count <= MOST_EXACT:

@@ -42,13 +42,13 @@ class StepCurve:
         return np.append(self.value, 0)[np.searchsorted(self.time_s, instants_s, "right") - 1]
 
     def means(self, edges_s: Floats) -> Floats:
-        """Return the mean between every two neighbouring ``edges_s``, shape (edges - 1,); 0 after the last step."""
+        """Return the mean between neighbouring ``edges_s``, shape (edges - 1,); 0 outside the first and last step."""
         integral = np.concatenate([[0.0], np.cumsum(self.value[:-1] * np.diff(self.time_s))])
         return np.asarray(np.diff(np.interp(edges_s, self.time_s, integral)) / np.diff(edges_s))
 
 
 def in_coverage(windows: pl.DataFrame) -> StepCurve:
-    """Return how many windows contain each instant; a window contains ``enter_s``, but not ``exit_s``."""
+    """Return the number of windows that contain each instant; ``enter_s`` is in a window, ``exit_s`` is not."""
     entered, left = (np.sort(windows[name].to_numpy()) for name in ("enter_s", "exit_s"))
     instants = np.unique(np.concatenate([entered, left]))
     value = np.searchsorted(entered, instants, "right") - np.searchsorted(left, instants, "right")

@@ -45,7 +45,7 @@ class Staleness:
 def mixed_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> NextModel:
     """Mix one or more uploads into the model, one after the other, each by ``share_of``, in [0, 1]; return the result.
 
-    It has the uploads' tensors only; its ``shares`` say how much of each upload is left, scaled to the sum 1, or all 0.
+    The result has only the uploads' tensors; ``shares``, of sum 1 or all 0, say how much of each upload is left.
     """
     model = dict(uploads.model)
     shares: list[float] = []
@@ -151,7 +151,7 @@ class FedBuff(Staleness):
     buffer: Annotated[int, Within(0, 100_000, "uploads", "bounds of round.quorum")] = 0
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the changed model, no memory; while the buffer fills, no tensors, but shares, and sums as memory."""
+        """Return the changed model and no memory, or, while the buffer fills, no tensors and the sums as memory."""
         memory, model = dict(uploads.memory), uploads.model
         number = len(uploads.uploads)
         gathered = float(memory.get(COUNT, 0.0))
@@ -183,12 +183,12 @@ class FedBuff(Staleness):
 
 
 def _add(memory: dict[str, Tensor], name: str, value: Tensor) -> None:
-    """Add ``value`` to ``memory[name]`` in place, or set it if there is none."""
+    """Set ``memory[name]`` to its sum with ``value``, or to ``value`` if it is missing."""
     memory[name] = memory[name] + value if name in memory else value
 
 
 def interpolate(model: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """Return (1 - share) model + share other, share in [0, 1], for the tensors of ``other``; equal values keep bits."""
+    """Return (1 - share) model + share other for the tensors of ``other``, share in [0, 1]; equal values keep bits."""
     result = {}
     for name, tensor in other.items():
         old = model[name].to(torch.float64)

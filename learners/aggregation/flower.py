@@ -123,11 +123,12 @@ class _NoNodes:
     """Flower's grid for ``configure_train``: whatever is asked of it raises _NoNodesError."""
 
     def __getattr__(self, name: str) -> Any:
+        """Raise _NoNodesError for every attribute."""
         raise _NoNodesError(name)
 
 
 def _strategy_class(name: str) -> type[Any]:
-    """Return a strategy's class; InputError if flwr is missing or has no such class. Silences flwr's warnings."""
+    """Return a strategy's class; InputError without flwr or it, or if of flwr.server. Silences flwr's warnings."""
     try:
         from flwr.serverapp import strategy as flowers  # noqa: PLC0415 - optional, and takes seconds
     except ImportError:
@@ -156,7 +157,7 @@ def _to_array_record(tensors: Mapping[str, Tensor], names: list[str]) -> Any:
 
 
 def _to_json(value: Any, arrays: list[Tensor]) -> Any:
-    """Return a value as JSON can hold it, its arrays appended to ``arrays`` in place; TypeError for other types."""
+    """Return a value as JSON can hold it, and append its arrays to ``arrays``; TypeError for other types."""
     if isinstance(value, np.ndarray | np.generic):
         arrays.append(torch.from_numpy(np.array(value)))
         return {"array": len(arrays) - 1}

@@ -25,7 +25,7 @@ def rule_of(context: LearnerContext) -> AggregationRule:
 
 
 def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: str) -> None:
-    """Raise InputError for a rule other than ``sync``, or several aggregators; the texts are for the message."""
+    """Raise InputError for a rule other than ``sync``, or several aggregators; it names ``learner``, ``setting``."""
     why = f"an RSU that averages, and the neighbours of {learner} mix their models ({setting})"
     if context.rule != SYNC:
         raise InputError(f"aggregation.name: '{short_name(context.rule)}' is for {why}; leave it at '{SYNC}'.")
@@ -53,7 +53,7 @@ def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], 
 def describe_bad_tensor(tensors: Mapping[str, Any], likes: Mapping[str, Tensor]) -> str:
     """Return what is wrong with a plug-in's tensors, keyed by their names in messages; empty if nothing is.
 
-    Each must have the shape and type of its namesake in ``likes``, if any. The text ends with NOT_FINITE if a value is.
+    Each must have shape and type of its namesake in ``likes``, if any. For NaN or inf the text ends with NOT_FINITE.
     """
     for words, tensor in tensors.items():
         like = likes.get(words, tensor)

@@ -129,7 +129,7 @@ class Server:
         return {**first, **self._average_models(bases, equal_weights(len(bases)))} if bases else first
 
     def carried(self, participant: Participant) -> State:
-        """Return the model that a participant brings to its neighbours: the one that it downloaded."""
+        """Return the model that a participant brings to its neighbours: the one that it starts from."""
         return self.base(participant)
 
     def trained(self, participant: Participant) -> bool:
@@ -156,7 +156,7 @@ class Server:
         return math.sqrt(squared_norm(change.values())) / self._travel(participant)
 
     def divided(self, participants: Sequence[Participant]) -> tuple[Weights, float]:
-        """Return weights divided by each ``chance`` and scaled to the sum 1 (or all 0), and the length of the step.
+        """Return weights, each over its participant's ``chance``, scaled to the sum 1 or all 0, and the step's length.
 
         The length is how far the model goes towards the mean, 1 for all the way: ``step`` times the sum before scaling,
         which is 1 if all chances are. RunError if a chance is not 1, and the uploads are not averaged by weight.
@@ -214,7 +214,7 @@ class Server:
         return made
 
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
-        """Store the mean of models by weights that sum to 1 as ``into``, an aggregator's newest or its next model."""
+        """Store as ``into``, an aggregator's newest or next model, the mean of ``sources`` by weights that sum to 1."""
         present = self.models.newest(into.aggregator)
         used = {key: weight for key, weight in sources.items() if weight > 0}
         self.models.put({**present, **self._average_models([*used], [*used.values()])}, into)
@@ -234,7 +234,7 @@ class Server:
     def _apply_rule(
         self, updates: Sequence[Update], weights: Weights, total: float, present: State, into: str
     ) -> tuple[Weights, Mapping[str, Tensor]]:
-        """Call the rule, store its memory, return the weights to record and the changed tensors, {} for no change."""
+        """Call the rule and store its memory; return the weights to record, and the changed tensors ({} for none)."""
         newest = ModelKey(into, self.models.versions(into)[-1])
         streamed = not all(update.state for update in updates)
         # beyond the mean an upload counts by its change: the difference of an older base to the model would be enlarged
@@ -257,6 +257,7 @@ class Server:
         sent = mean if streamed else states[0]
 
         def average() -> State:
+            """Return the mean of the uploads: made on arrival, private, or by the settings."""
             if streamed:
                 return mean
             if self._private is None:
@@ -295,7 +296,7 @@ class Server:
         return {**mean, **moved}
 
     def _add_change(self, state: State, base: State, present: State) -> State:
-        """Return ``present``'s tensors that ``state`` has, parameters plus their change from ``base`` to ``state``."""
+        """Return ``present``'s tensors of ``state``'s names, parameters plus the change from ``base`` to ``state``."""
         return {
             name: (present[name].double() + (tensor.double() - base[name].double())).to(tensor.dtype)
             if name in self._parameters

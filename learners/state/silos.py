@@ -61,7 +61,7 @@ class SiloStates:
         }
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what ``state_dict`` returned."""
+        """Replace all states by those that ``state_dict`` returned."""
         parts: dict[int, dict[str, dict[str, Tensor]]] = {}
         for key, tensor in tensors.items():
             _, silo, part, name = key.split(".", 3)
@@ -118,10 +118,10 @@ class OwnModels:
         return weighted_mean([own, *(self.carried(peer) for peer in peers)], weights)
 
     def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:  # noqa: ARG002 - silos have one model
-        """Mix the updates, all from one snapshot, and store them as their silos' models; a silo's last update counts.
+        """Mix the updates' models, all at once, and store them as their silos' models; a silo's last update counts.
 
-        With ``mixing`` ``before`` they are stored as they are. Returns the mean of the silos' models, theta^0 if none
-        took part yet. A peer whose update is missing is left out of the graph, and the weights sum to 1.
+        With ``mixing`` ``before`` they are stored unmixed. The returned ``state`` is the mean of the silos' models,
+        theta^0 if none took part yet. A peer without an update is left out of the graph; the weights still sum to 1.
         """
         shared: Sequence[State] = [to_device(update.state, torch.device("cpu")) for update in updates]
         exchanges: Mapping[tuple[str, str], float] = {}
@@ -148,7 +148,7 @@ class OwnModels:
         return self.models.state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what ``state_dict`` returned."""
+        """Restore the mean that ``state_dict`` returned; ``SiloStates`` restores the silos' models."""
         self.models.load_state_dict({AGGREGATOR: tensors})
 
     def _mixing_weights(self, participants: Sequence[Participant]) -> tuple[Matrix, dict[tuple[str, str], float]]:

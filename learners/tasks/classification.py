@@ -120,7 +120,7 @@ class ClassificationTask(Task):
         return (*super().constants(), self._labels)
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
-        """Return the mean cross-entropy over the labels of all silos, shape (), of the batch's ``outputs`` if given."""
+        """Return the mean cross-entropy, shape (), of the batch's logits ``outputs``, or if it has none the model's."""
         return cross_entropy(batch["outputs"] if "outputs" in batch else model(batch["images"]), batch["labels"])
 
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
@@ -178,7 +178,7 @@ class ClassificationTask(Task):
 
     @torch.inference_mode()
     def _correct(self, state: State, images: Tensor, labels: Tensor) -> Tensor:
-        """Return whether a model labels each uint8 image correctly, bool, shape (N,); it is loaded into ``network``."""
+        """Return whether a model labels each uint8 image correctly, shape (N,); ``network`` then holds the model."""
         self.network.load_state_dict(state)
         self.network.eval()
         logits = forward_all(self.network, images, scale=self._scale)

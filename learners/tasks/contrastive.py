@@ -104,7 +104,7 @@ class ContrastiveSettings(TaskSettings):
 
 
 def count_neighbours(bank_images: int) -> int:
-    """Return how many neighbours vote with so many images in the bank: 200 for 50,000, in proportion, at least 1."""
+    """Return how many neighbours vote in a bank of so many images: 200 of 50,000, others in proportion, at least 1."""
     return max(1, round(bank_images * NEIGHBOURS / NEIGHBOURS_OF))
 
 
@@ -156,7 +156,7 @@ class ContrastiveTask(Task):
         return 3 if self._plain else 2
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:
-        """Return ``numbers``, uniform in [0, 1), flat, from which ``finish_draws`` makes views of ``count`` images."""
+        """Return ``numbers``, a vector uniform in [0, 1); ``finish_draws`` makes two views of each image from it."""
         return {"numbers": torch.rand((NUMBERS_ONE + NUMBERS_TWO) * count, generator=generator)}
 
     def finish_draws(self, drawn: Sequence[Tensors]) -> Sequence[Tensors]:
@@ -184,7 +184,7 @@ class ContrastiveTask(Task):
 
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
-        """Return ``knn_accuracy``, and ``linear_accuracy`` if the setting ``linear_probe`` asks for it now."""
+        """Return ``knn_accuracy`` and, if ``linear_probe`` asks for it now, ``linear_accuracy``, both in [0, 1]."""
         self.network.load_state_dict(state)
         if self.settings.batchnorm == "local":
             batches = (self.silos.pool[rows] for rows in torch.split(self._bank, PASS))
@@ -221,7 +221,7 @@ class ContrastiveTask(Task):
         )
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
-        """Return FLSimCo's dual-temperature loss, shape (); negatives are ``plain`` if the batch has it, else views."""
+        """Return FLSimCo's loss, shape (); negatives are the batch's ``plain``, or if it has none other ``second``."""
         assert isinstance(self.settings, ContrastiveSettings)
         return dual_temperature_loss(
             model(batch["first"]),
@@ -232,7 +232,7 @@ class ContrastiveTask(Task):
         )
 
     def series(self) -> Sequence[Series]:
-        """Return all metrics of a learner that averages on this task; without a probe that is never fitted."""
+        """Return all metrics of a learner that averages on this task; ``linear_accuracy`` only if it is measured."""
         return reported_series(SERIES, self.settings)
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:

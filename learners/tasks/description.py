@@ -63,13 +63,13 @@ def payload_bytes(tensors: Tensors) -> int:
 def image_sources(
     data: Any, kernels_px: Kernels
 ) -> tuple[Callable[[Sequence[str], float], PathFrames] | None, Callable[[], Sights] | None]:
-    """Return ``path_frames`` and ``sights`` of a ``Description``; None if vehicles did not take the images."""
+    """Return the functions ``path_frames`` and ``sights`` of a ``Description``; None if no vehicle took the images."""
     frames = None if getattr(data, "film", None) is None else partial(_path_frames, data, kernels_px)
     return frames, None if getattr(data, "train_at_m", None) is None else partial(_sights, data, kernels_px)
 
 
 def _path_frames(data: Any, kernels_px: Kernels, vehicles: Sequence[str], until_s: float) -> PathFrames:
-    """Return the vehicles' camera frames until a time (s), sharp, and blurred by each frame's speed."""
+    """Return the vehicles' camera frames until a time (s), each sharp and blurred by its speed."""
     with plugin_errors(DATA_SETS.name, data.name, "for the frames of vehicles"):
         film = data.film(vehicles, until_s)
     kernel_px = kernels_px(torch.from_numpy(film.speed_mps.astype(np.float32)))

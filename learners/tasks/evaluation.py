@@ -44,8 +44,8 @@ def forward_all(
 ) -> Tensor:
     """Return the outputs of ``forward`` for uint8 images (N, C, H, W), shape (N, ...).
 
-    ``forward`` takes the images of ``as_floats`` with ``scale`` and changes nothing, like a network in evaluation mode.
-    On a CPU, passes run in threads, in order only if it draws from the global generators. ``rows`` selects images.
+    ``rows`` selects images. ``forward`` takes the images of ``as_floats`` with ``scale`` and changes nothing, like a
+    network in evaluation mode. On a CPU, passes run in threads, or in order if it draws from global generators.
     """
     # one core each: two cores on one pass of small convolutions wait for each other a third of their time
     on_cpu = images.device.type == "cpu"
@@ -70,7 +70,7 @@ def forward_all(
 
 @torch.no_grad()
 def estimate_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Set BatchNorm's statistics to the mean of the batches', and training mode; without BatchNorm change nothing."""
+    """Set BatchNorm's running statistics to the batches' mean, in training mode; leave other networks unchanged."""
     # torch.optim.swa_utils.update_bn does the same, but waits for the device at every layer and batch
     layers = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
     if not layers:

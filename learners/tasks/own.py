@@ -116,7 +116,7 @@ class OwnTask(Task):
 
     @abstractmethod
     def model(self, examples: Examples) -> nn.Module:
-        """Return a new network for images as floats in [0, 1]; the global generators are seeded before the call."""
+        """Return a new network for float images in [0, 1], (N, C, H, W); global generators are seeded beforehand."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:

@@ -56,6 +56,6 @@ class EncoderSettings(TrainingSettings):
     momentum: Momentum = 0.9
 
     def __post_init__(self) -> None:
-        """Refuse values outside their bounds, and unknown encoders."""
+        """Raise InputError for values outside their bounds and unknown encoders."""
         super().__post_init__()
         require_encoder(self.encoder)

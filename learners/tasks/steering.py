@@ -151,7 +151,7 @@ class SteeringTask(Task):
         self._constant = {f"{name}_constant": value for name, value in constant.items()}
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:
-        """Return ``kept``, whether dropout leaves each feature, bool, shape (count, width); empty without dropout."""
+        """Return ``kept``, false for features that dropout hides, shape (count, width); {} without dropout."""
         share = self.settings.dropout
         return {"kept": torch.rand(count, self.network.width, generator=generator) >= share} if share > 0 else {}
 

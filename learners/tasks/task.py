@@ -46,7 +46,7 @@ LEARNING_RATE = Series(
 
 
 def training_loss(caption: str) -> Series:
-    """Return the series ``loss``; its caption begins with ``caption``, which loss it is, in words."""
+    """Return the declaration of the metric ``loss``; ``caption`` says which loss it is and begins its caption."""
     whole = f"{caption}, mean over the aggregated vehicles and their local steps."
     return Series(name="loss", label="Training loss", caption=whole)
 
@@ -127,7 +127,7 @@ class Task(ABC):
         self.engine: Engine = create_engine(settings.engine, self.device)
 
     def _own_kernels_px(self, speeds_mps: Tensor) -> Tensor:
-        """Return the blur (px) of images by the speed of each (m/s), both (N,); 0 up to ``blur.threshold_kmh``."""
+        """Return the motion blur (px) of each image from its speed (m/s), both (N,); 0 up to ``blur.threshold_kmh``."""
         given = self._context.experiment
         lengths_px = given.camera.kernel_px(1.0, self.image_shape[2]) * speeds_mps
         return torch.where(speeds_mps > given.blur.threshold_kmh / 3.6, lengths_px, 0.0)
@@ -138,7 +138,7 @@ class Task(ABC):
         return (images - mean) / std
 
     def initial_state(self) -> State:
-        """Return a copy of the network's present state, on the CPU if ``models_on_host``; theta^0 before training."""
+        """Return a copy of the network's present tensors, on the CPU if ``models_on_host``; before training theta^0."""
         copied = copy_state(self.network.state_dict())
         return to_device(copied, torch.device("cpu")) if self.models_on_host else copied
 
@@ -154,11 +154,11 @@ class Task(ABC):
         until_s: float = math.inf,
         flips_labels: bool = False,
     ) -> LocalTraining:
-        """Return a training on a silo's images with the motion blur of a vehicle's speed (m/s).
+        """Describe, without running it, a training on a silo's images with the motion blur of ``speed_mps``.
 
-        Images with speeds of their own are blurred by their own instead. Up to ``blur.threshold_kmh`` nothing is
-        blurred. ``earlier`` are pairs: another silo whose images the vehicle has, and their share of its data. If the
-        set says when images were taken, the vehicle has those taken until ``until_s`` (s), but at least a batch.
+        Images with speeds of their own are blurred by those instead. Up to ``blur.threshold_kmh`` nothing is blurred.
+        ``earlier`` are pairs: another silo whose images the vehicle has, and their share of its data. If the set says
+        when images were taken, the vehicle has those taken until ``until_s`` (s), but at least a batch.
         """
         given = self._context.experiment
         blurs = speed_mps > given.blur.threshold_kmh / 3.6
@@ -175,7 +175,7 @@ class Task(ABC):
         )
 
     def local_training_of(self, participant: Participant) -> LocalTraining:
-        """Return a participant's local training: silo, blur, step size, seed, steps, and whether it flips labels."""
+        """Describe, without running it, a participant's training: silo, blur, step size, seed, steps, label flips."""
         hostile = self._context.experiment.hostile
         return self.local_training(
             participant.silo,
@@ -195,7 +195,7 @@ class Task(ABC):
     def round_learning_rate(self, version: int, participants: Sequence[Participant]) -> dict[str, float]:
         """Return the metric ``learning_rate`` of vehicles that start from the model of round ``version``.
 
-        In a run that ends by time, it is that of the participant that started last; empty without participants.
+        Unless ``rounds`` alone ends the run, it is that of the participant that started last, {} without participants.
         """
         experiment = self._context.experiment
         if experiment.rounds is not None and experiment.time_s is None:
@@ -208,24 +208,24 @@ class Task(ABC):
 
     @abstractmethod
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
-        """Return a batch, given images in [0, 1], blurred, shape (B, C, H, W), and all random draws of the step."""
+        """Return a step's batch, tensors by name, from blurred images in [0, 1], (B, C, H, W), and all draws for it."""
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:  # noqa: ARG002 - for tasks
-        """Return further random draws, on the CPU, by name, for a step on ``count`` images already drawn; here none.
+        """Return the task's own random draws for a step on ``count`` images, by name, on the CPU; here none.
 
-        After ``finish_draws`` each has a row per image.
+        They are made after the images have been drawn. After ``finish_draws`` each has a row per image.
         """
         return {}
 
     def finish_draws(self, drawn: Sequence[Tensors]) -> Sequence[Tensors]:
-        """Return the draws that ``prepare`` is given in each of several steps; here ``drawn``, what ``draw`` returned.
+        """Return for each of several steps the draws that ``prepare`` gets, made of those of ``draw``; here the same.
 
         A task that draws much lets ``draw`` return plain random numbers and transforms those of all steps here.
         """
         return drawn
 
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:  # noqa: ARG002
-        """Return an optimizer continued from ``state`` (empty: a new one); here SGD, always a new one."""
+        """Return an optimizer that continues from ``state``, a new one if that is empty; here SGD, always a new one."""
         settings = self.settings
         momentum = getattr(settings, "momentum", 0.0)
         return Sgd(parameters, learning_rate=rate, momentum=momentum, weight_decay=settings.weight_decay)
@@ -238,14 +238,14 @@ class Task(ABC):
         optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
         shipped: bool = False,
     ) -> Program:
-        """Return the local training of a network on the silos' images.
+        """Return the program of steps that trains a network on the silos' images; an engine runs it.
 
         Args:
             step: returns loss and metrics of a step; its batch is the result of ``prepare``.
             network: the network to train; by default the task's.
             optimizer: see ``Program``; by default the task's.
-            shipped: whether ``step`` is a learner's own or has the task's loss, so that it depends on settings, network
-                and ``constants`` alone.
+            shipped: whether ``step`` depends on settings, network and ``constants`` alone; not with a loss that a user
+                handed over.
         """
         network = network or self.network
 
@@ -260,6 +260,7 @@ class Task(ABC):
                     yield {**one, **flipped, **own}
 
         def compute_batch(drawn: Tensors) -> Tensors:
+            """Return the batch of a step from its draws; images are channels last in memory."""
             batch = self.prepare(self.silos.images(drawn), drawn)
             return {name: channels_last(tensor) if tensor.ndim == 4 else tensor for name, tensor in batch.items()}
 
@@ -281,11 +282,11 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:
-        """Return the loss of a local step; see ``StepLoss``."""
+        """Return a local step's loss, shape (), on a batch of ``prepare``; local training started from ``base``."""
 
     @abstractmethod
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
-        """Return metrics of a model by name; ``final``, at the end of a run, asks for the expensive ones as well."""
+        """Return a model's metrics by name; with ``final``, at the end of a run, the expensive ones as well."""
 
     @abstractmethod
     def series(self) -> Sequence[Series]:
@@ -297,15 +298,15 @@ class Task(ABC):
 
     @property
     def passes(self) -> int:
-        """How often an image passes the network forward in a step."""
+        """How often an image passes the network forward in a step; here once."""
         return 1
 
     def upload_figures(self, uploads: Sequence[tuple[State, int]]) -> list[Mapping[str, float]]:
-        """Return metrics of each upload by itself, in order, given its finite state and its silo; here none."""
+        """Return metrics of each upload, given as (finite state, silo), by itself and in order; here {} for each."""
         return [{} for _ in uploads]
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
-        """Return further metrics of a round, given ``upload_figures`` and weight of each of 1 or more; here none."""
+        """Return further metrics of a round from each upload's ``upload_figures`` and weight, at least one; here {}."""
         return {}
 
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:  # noqa: ARG002 - for tasks
@@ -390,7 +391,7 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
 
 
 def data_sources(context: LearnerContext) -> dict[str, Any]:
-    """Return the arguments of ``load_images`` and ``load_steering`` besides the settings ``data``."""
+    """Return the keyword arguments of ``load_images`` and ``load_steering``: all except the settings ``data``."""
     parts = {"settings": context.data_set, "pictures": context.pictures, "traffic": context.traffic}
     return {"streams": context.streams.child("data"), **parts}
 
