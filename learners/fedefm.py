@@ -295,7 +295,7 @@ class Overseas:
     def _make_update(
         self, start: Start, job: TrainingJob, trained: Trained, copies: Mapping[str, State], emd: Mapping[str, float]
     ) -> Update:
-        """Return an upload with ``emd`` as ``exchanges``; for ``guest-average`` its model is half the copies' mean."""
+        """Return an upload with ``emd`` as ``exchanges``; for ``guest-average`` half its model is the copies' mean."""
         if copies and not self._emd:
             shares = [0.5, *[0.5 / len(copies)] * len(copies)]
             trained = replace(trained, state=weighted_mean([trained.state, *copies.values()], shares))

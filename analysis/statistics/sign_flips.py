@@ -90,7 +90,7 @@ def splits_of(count: int) -> int:
 
 
 def most_rejected(level: float, splits: int) -> int:
-    """Return how many splits, the data's own included, may be as far out for the test to reject; 0: it never does."""
+    """Return how many splits, the data's included, may be as far out as the data if the test rejects; 0: never."""
     return math.floor(level * splits * (1 + 1e-9))
 
 

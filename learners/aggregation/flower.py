@@ -128,7 +128,7 @@ class _NoNodes:
 
 
 def _strategy_class(name: str) -> type[Any]:
-    """Return a strategy's class; InputError without flwr or it, or if of flwr.server. Silences flwr's warnings."""
+    """Return a strategy's class; InputError without flwr, or if unknown or of flwr.server. Silences flwr."""
     try:
         from flwr.serverapp import strategy as flowers  # noqa: PLC0415 - optional, and takes seconds
     except ImportError:

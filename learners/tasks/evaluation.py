@@ -70,7 +70,7 @@ def forward_all(
 
 @torch.no_grad()
 def estimate_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Set BatchNorm's running statistics to the batches' mean, in training mode; leave other networks unchanged."""
+    """Set BatchNorm's statistics to the batches' mean, in training mode; a network without BatchNorm is left alone."""
     # torch.optim.swa_utils.update_bn does the same, but waits for the device at every layer and batch
     layers = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
     if not layers:
