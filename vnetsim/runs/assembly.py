@@ -47,17 +47,17 @@ class Assembly:
 
     @property
     def plugin_by_table(self) -> dict[str, ResolvedPlugin]:
-        """All plug-ins of the run by the name of their settings table; without ``source`` if the scenario has none."""
+        """Plug-ins by settings table: learner, simulation, ``others``, ``source`` if any; no schedule's learner."""
         source = {} if self.source is None else {"source": self.source}
         return {LEARNERS.table: self.learner, **self.simulation.chosen, **self.others, **source}
 
     def plugin_errors(self) -> AbstractContextManager[None]:
-        """Return a context that turns an exception of a learner or simulation plug-in into a RunError that names it."""
+        """Return a context that turns exceptions of learners and simulation plug-ins into RunError naming them."""
         learners = [self.learner] if self.schedule is None else [self.learner, self.schedule]
         return errors_of_plugins(*((LEARNERS, one.found) for one in learners), *self.simulation.by_kind)
 
     def refuse_losses(self, *, trains: bool) -> None:
-        """Refuse (InputError) a policy that selects by losses or updates if nobody trains or ``learning.dp`` is on."""
+        """Raise InputError if losses or updates decide who is selected, and nobody trains or ``learning.dp`` clips."""
         selection, dp = self.simulation.selection, self.experiment.learning.get("dp") or {}
         if not getattr(selection, "uses_losses", False):
             return
@@ -90,7 +90,7 @@ class Assembly:
         return None if name == FLOAT32 else CODECS.find(name)()
 
     def hostile_rows(self, vehicle_ids: Iterable[str]) -> list[tuple[object, ...]]:
-        """Return a row (id, conduct) of the table ``hostile`` for each hostile vehicle, sorted; ids may repeat."""
+        """Return rows (id, conduct's name) of the table ``hostile``: one for each hostile vehicle of these, by id."""
         settings, streams = self.experiment.hostile, self.streams.child("learner")
         if settings.share == 0 and not settings.vehicles:
             return []
@@ -99,7 +99,7 @@ class Assembly:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The manifest's entries on learner defaults, plug-ins, computers of vehicles, and power of radio units (W)."""
+        """The manifest's ``learner_defaults``, ``plugins`` by table, vehicles' ``computers``, ``radio_unit_w`` (W)."""
         compute = self.experiment.compute
         shares = [("", preset, share) for preset, share in compute.shares.items()]
         shares += [(name, preset, 1.0) for name, preset in sorted(compute.by_type.items())]
@@ -133,8 +133,8 @@ class Assembly:
     ) -> LearnerContext:
         """Return the context that ``Learner.create`` gets.
 
-        ``fetch`` allows downloads of data; ``driven`` is None unless the data set is made of traffic. For the other
-        arguments see ``LearnerContext``.
+        ``fetch`` allows downloads of data; ``driven`` is its ``traffic``, None unless the data set is made of traffic.
+        For the other arguments see ``LearnerContext``.
         """
         given = self.experiment
         own = {table: other.settings for table, other in self.others.items()}
@@ -158,11 +158,11 @@ class Assembly:
         )
 
     def make_learner(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
-        """Make the learner; return it with the cost to simulate by silo, {} if that is ``learner.cost``.
+        """Make the learner; return it, and the cost to simulate by silo. No costs ({}) mean those of the learner.
 
-        Costs may be those of the schedule's learner, which is made only for this, of ``cost.model``, or of codecs.
-        InputError if data and settings do not match, the two learners exchange in different ways, or the learner does
-        not declare the model of its costs; RunError if a learner cannot be made.
+        Other costs come from the schedule's learner, which is made only for this, from ``cost.model``, or from codecs.
+        InputError if data and settings do not match, the two learners exchange in different ways, or ``cost.model`` or
+        a codec needs a model that the costs do not declare; RunError if a learner cannot be made.
         """
         learner = _make_learner(self.learner, context)
         reference, model = learner, self.experiment.cost.on_the_clock
@@ -196,7 +196,7 @@ class Assembly:
 
 
 def _make_learner(learner: ResolvedPlugin, context: LearnerContext) -> Learner:
-    """Make a learner while the global random generators are seeded; RunError if ``create`` fails or returns none."""
+    """Make a learner with seeded global random generators; RunError if ``create`` fails or returns something else."""
     with (
         seeded(context.streams.integer("creation"), context.device),
         plugin_errors(LEARNERS.name, learner.found.name, "in create"),
@@ -242,7 +242,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
 
 
 def _other_plugins(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, Mapping[str, Any], str]]:
-    """Yield kind, settings, name of plug-ins that are no default; InputError for one that ``learner`` cannot use."""
+    """Yield (kind, settings, name) of data, encoder, rule, codec, conduct, not defaults; InputError if unfit for it."""
     named = experiment.plugins()
     for kind, values in ((DATA_SETS, experiment.data.own), (ENCODERS, experiment.encoder)):
         name = named[kind.key]
@@ -283,13 +283,13 @@ def _describe_exchange(exchange: Exchange | None) -> str:
 
 
 def plugin_files(experiment: Experiment) -> dict[str, str]:
-    """Return the data file that a plug-in's settings name, such as ``source.file``, by table; omit tables without."""
+    """Return the data files that plug-ins' settings name, such as ``source.file``, by settings table."""
     named = {table: experiment.value(f"{table}.{key}") for table, key in sorted(PLUGIN_FILES)}
     return {table: file for table, file in named.items() if isinstance(file, str) and file}
 
 
 def with_absolute_paths(experiment: Experiment) -> Experiment:
-    """Return the experiment with absolute paths; InputError for an invalid path. Files need not exist."""
+    """Return the experiment with all paths and plug-ins' files absolute, existing or not; InputError if invalid."""
     found: dict[str, Any] = {"scenario": with_absolute_path(experiment.scenario)}
     for path in sorted(FILES):
         key = ".".join(path)
@@ -303,7 +303,7 @@ def with_absolute_paths(experiment: Experiment) -> Experiment:
 
 
 def with_relative_paths(folder: Path, experiment: Experiment) -> Experiment:
-    """Return the experiment with the paths of its recorded traffic and of plug-ins' files relative to ``folder``."""
+    """Return the experiment with ``scenario``, a path, and plug-ins' files relative to ``folder``; other paths stay."""
     seen = {
         key: f"{relative(file, folder)}:{short_name(name)}"
         for key, name in experiment.plugins().items()

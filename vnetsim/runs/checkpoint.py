@@ -80,7 +80,7 @@ class _Progress(_Block):
 
 
 def copy_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a learner's state that shares tensors of silos and named aggregators: these never change."""
+    """Return a copy of a learner's state; tensors of silos and named aggregators are shared: they never change."""
     return {name: tensor if _OWNER.match(name) else tensor.clone() for name, tensor in state.items()}
 
 
@@ -99,11 +99,11 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Whether a round, or the untrained model, was saved."""
+        """Whether a round, or the untrained model, was saved; InputError if the file is gone since."""
         return self._run.holds(_PROGRESS)
 
     def save(self, progress: TrainingHistory, state: Mapping[str, Any]) -> None:
-        """Write history and learner state in place of the previous checkpoint; if that fails, RunError and it stays."""
+        """Replace the checkpoint by history and learner state; RunError if writing fails, which keeps the old."""
         shared: dict[str, Any] = {}
         parts: dict[str, dict[str, Any]] = {}
         for name, tensor in state.items():
@@ -138,7 +138,7 @@ class Checkpoint:
         return [f"{FOLDER}/{path.name}" for path in self.folder.glob("*.safetensors") if path.name not in used]
 
     def load(self) -> tuple[TrainingHistory, dict[str, Any]]:
-        """Return history and learner state, and delete unused state files; InputError for a missing or altered file."""
+        """Return history and learner state; delete state files not in use. InputError for a missing or damaged file."""
         from safetensors import SafetensorError  # noqa: PLC0415
         from safetensors.torch import load  # noqa: PLC0415 - loads torch, which the traffic commands never need
 
@@ -164,7 +164,7 @@ class Checkpoint:
         return TrainingHistory(initial=record.initial, rounds=tuple(rounds)), state
 
     def _read(self, name: str, kind: type[T]) -> T:
-        """Return a JSON file of the folder, read into the dataclass ``kind``; InputError if missing or damaged."""
+        """Return a JSON file of the checkpoint, read into the dataclass ``kind``; InputError if missing or damaged."""
         try:
             value = json.loads(self._run.read_bytes(f"{FOLDER}/{name}"))
             return build_record(self.folder / name, value, kind)

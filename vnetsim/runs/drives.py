@@ -22,14 +22,14 @@ from vnetsim.xml_files import XmlFile
 
 
 def is_driven(experiment: Experiment, plugin: object | None = None) -> bool:
-    """Return whether the data set is made of the traffic; ``plugin`` is its class, None for a built-in one."""
+    """Return whether a data set is made of the traffic: class ``plugin``, or for None the built-in ``data.name``."""
     if plugin is None and experiment.data.name in DATA_SETS.built_in:
         plugin = DATA_SETS.find(experiment.data.name)
     return bool(getattr(plugin, "from_traffic", False))
 
 
 def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraffic | None:
-    """Return one drive for each coverage window of an equipped vehicle, by entry; None if the data set needs none.
+    """Return net and drives, one for each coverage window of an equipped vehicle, by entry; None if no data needs them.
 
     Opens the traffic and plays one pass of it. A vehicle keeps the silo of its first entry; with ``silos.by = "place"``
     each drive has its own. InputError if the traffic has no net; RunError if SUMO failed.
@@ -70,7 +70,7 @@ def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraf
 
 
 def _find_net(experiment: Experiment, inputs: Iterable[str]) -> Path:
-    """Return the net file among ``inputs`` of the traffic or, in a replay, of the recording; InputError for none."""
+    """Return the net among the traffic's ``inputs``, in a replay the recording's; InputError if none or changed."""
     kind, folder, digests = kind_of(experiment.scenario), Path(experiment.scenario), dict[str, str]()
     if kind is not None and kind.name == "replay":
         folder = folder.parent if folder.is_file() else folder

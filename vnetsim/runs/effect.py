@@ -19,10 +19,10 @@ OF_DATA_SET = ("data.root", "data.download", "data.image_px")
 
 
 def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Override]) -> Assembly:
-    """Return the assembly with the keys of the call's settings in ``given``; InputError for a setting without effect.
+    """Return the assembly, its ``given`` set to the keys of ``overrides``; InputError for a setting without effect.
 
-    ``scenario`` is an experiment file, whose settings are checked too, or another scenario; None for settings that were
-    checked before. A setting of the file is also allowed if it has an effect without the call's settings.
+    ``overrides`` are the settings of the call; those of ``scenario`` are checked too, if it is an experiment file. A
+    setting of the file may also have its effect without those of the call. None: the file's were checked before.
     """
     given = {".".join(path) for path, value in overrides if value is not None and value != {}}
     refuse_idle(find_idle(assembly, given, {}))
@@ -32,7 +32,7 @@ def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Ove
 
 
 def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> dict[str, str]:
-    """Return settings of a file that have no effect, neither with the call's settings nor without, by key with why.
+    """Return, by key, why settings of the file ``scenario`` have no effect, with the call's settings and without.
 
     ``given`` has the dotted keys of the call's settings. {} if the file is no complete experiment without them.
     """
@@ -49,7 +49,7 @@ def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> d
 def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) -> dict[str, str]:
     """Return the keys without effect in every run that sets them, with the last run's reason.
 
-    A case is the keys that one run sets, and the reasons by key for those that have no effect in it.
+    Each case is a run: the keys that it sets, and the reasons by key for those without effect in it.
     """
     seen = list(cases)
     acting = {key for keys, lacking in seen for key in keys if key not in lacking}
@@ -72,7 +72,7 @@ def facts_of(
 
 
 def find_idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -> dict[str, str]:
-    """Return those of the dotted ``keys`` that have no effect, sorted, with why; ``facts`` not given count as true."""
+    """Return the dotted ``keys`` that have no effect, sorted, each with the reason; unknown ``facts`` count as true."""
     known = {**_find_facts(assembly), **facts}
     values, acts = leaves(to_plain(assembly.experiment)), dict(_list_conditions(Experiment))
     for table, plugin in assembly.plugin_by_table.items():
@@ -95,7 +95,7 @@ def refuse_idle(lacking: Mapping[str, str], where: str = "") -> None:
 
 
 def _find_facts(assembly: Assembly) -> dict[str, bool]:
-    """Return by ``Acts.key`` whether a traffic source and the backhaul are used, and what pace and data set need."""
+    """Return by ``Acts.key`` if traffic source and backhaul are used, and which settings pace and data set use."""
     given = assembly.experiment
     sends_on = given.handover.policy not in ("drop", "multi")
     found = {A_SOURCE.key: names_source(given.scenario), WIRED.key: given.topology.kind != "per-rsu" or sends_on}
@@ -108,7 +108,7 @@ def _find_facts(assembly: Assembly) -> dict[str, bool]:
 
 
 def _list_conditions(kind: type, table: str = "") -> Iterator[tuple[str, tuple[Acts, ...]]]:
-    """Yield dotted key and conditions of each conditional setting of a class; ``table`` is the class's dotted key."""
+    """Yield (dotted key, conditions) of a class's conditional settings, also nested; ``table`` is the class's key."""
     dot = f"{table}." if table else ""
     for name, acts in acts_of(kind).items():
         yield f"{dot}{name}", acts

@@ -64,7 +64,7 @@ def _installed_version(package: str) -> str | None:
 
 
 def environment() -> dict[str, Any]:
-    """Return the manifest's entries ``host`` and ``packages``: versions by name, without packages not installed."""
+    """Return the manifest's ``host`` (machine, Python, system) and ``packages`` (version by name, if installed)."""
     packages = {name: found for name in PACKAGES if (found := _installed_version(name))}
     host = {
         "machine": platform.machine(),
@@ -85,13 +85,13 @@ def sha256_of(path: Path) -> str:
 
 
 def input_hashes(inputs: Iterable[str], seen_from: Path | None = None) -> dict[str, str]:
-    """Return the SHA-256 by path, relative to ``seen_from`` unless None; inputs that are no files are left out."""
+    """Return the SHA-256 of those ``inputs`` that are files, by path, relative to ``seen_from`` unless that is None."""
     files = [Path(name) for name in inputs if Path(name).is_file()]
     return {str(path) if seen_from is None else relative(path, seen_from): sha256_of(path) for path in files}
 
 
 def changed_inputs(recorded: dict[str, str], folder: Path) -> dict[Path, str]:
-    """Return the missing or changed files among ``recorded`` (SHA-256 by path from ``folder``), with that SHA-256."""
+    """Return recorded SHA-256 by path of missing or changed files; ``recorded`` has it by path from ``folder``."""
     files = {Path(os.path.normpath(folder / name)): digest for name, digest in recorded.items()}
     return {path: digest for path, digest in files.items() if not path.is_file() or sha256_of(path) != digest}
 
@@ -132,7 +132,7 @@ class Clock:
         return {stage: round(seconds, 3) for stage, seconds in self._stages.items()}
 
     def mark(self, stage: str) -> None:
-        """Name the stage since the previous mark or the start, and add its time, without that of its parts."""
+        """Add the time since the previous mark or the start, without that of parts, to the time of ``stage``."""
         now = time.perf_counter()
         self._stages[stage] += now - self._last
         self._last = now
@@ -204,7 +204,7 @@ class Manifest:
     ) -> None:
         """Write the manifest again with the end of the run: simulated time (s), wall time by stage (s), peak memory.
 
-        ``facts`` replace the learner's of the start, None or {} none; ``outcomes`` are those of ``traffic_outcomes``.
+        ``facts`` replace the learner's facts of the start; None and {} keep those. ``outcomes``: ``traffic_outcomes``.
         """
         ending: dict[str, Any] = {
             "status": status,
@@ -226,7 +226,7 @@ class Manifest:
 
 
 def settings_file(experiment: Experiment) -> bytes:
-    """Return the content of ``experiment.toml``: all settings; names of plug-ins omit the absolute folder."""
+    """Return the content of ``experiment.toml``: all settings; absolute paths of plug-ins become ``file.py:Class``."""
     named = {key: without_folder(name) for key, name in experiment.plugins().items() if _is_absolute(name)}
     return to_toml(experiment.with_values(named)).encode()
 
@@ -245,7 +245,7 @@ def _format_now() -> str:
 def learner_record(
     learner: Learner, settings: Mapping[str, Any], device: str, *, several: bool = False
 ) -> dict[str, Any]:
-    """Return the manifest's entries on device, learner, series and exchange; ``several`` models add ``SPREAD``."""
+    """Return ``device``, ``learner``, ``series``, ``exchange`` of the manifest; ``several`` models add ``SPREAD``."""
     description = learner.describe()
     return {
         "device": device_record(device),

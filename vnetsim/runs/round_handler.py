@@ -43,7 +43,7 @@ class Costs:
         self._costs = dict(costs)
 
     def cost(self, silo: int) -> Cost:
-        """Return the cost of a participation with the data of ``silo``; RunError if that of the learner is invalid."""
+        """Return the cost of a participation with the data of ``silo``; RunError if the learner's is invalid."""
         if silo not in self._costs:
             self._costs[silo] = cost_of(self._learner, silo)
         return self._costs[silo]
@@ -57,15 +57,15 @@ class Untrained(Costs):
     replaying = False
 
     def close_round(self, _: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
-        """Count the round, and return None as weight and loss of each participant."""
+        """Add 1 to ``finished``, and return a result with None as weight and loss of each participant."""
         self.finished += 1
         return RoundResult(weights=[None] * len(participants), losses=[None] * len(participants))
 
     def mix(self, _: Mixing) -> None:
-        """Average nothing."""
+        """Do nothing: without training there are no models to average."""
 
     def save(self) -> None:
-        """Save nothing."""
+        """Do nothing: without training there is no checkpoint."""
 
 
 class Training(Costs):
@@ -123,7 +123,7 @@ class Training(Costs):
 
     @property
     def finished(self) -> int:
-        """Number of rounds, over all aggregators, whose results are known, also from before the run was resumed."""
+        """Number of finished rounds, of all aggregators except the cloud, also from before the run was resumed."""
         return sum(not one.mixing for one in self._progress.rounds)
 
     @property
@@ -132,7 +132,7 @@ class Training(Costs):
         return self._replayed < len(self._progress.rounds)
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
-        """Return the round's results: recorded ones if it was finished before, otherwise by training.
+        """Return the round's results, recorded or by training now; add its metrics to ``metric_rows``.
 
         InputError if a resumed run has other participants than recorded; RunError if the learner failed.
         """
@@ -154,7 +154,7 @@ class Training(Costs):
         )
 
     def mix(self, mixing: Mixing) -> None:
-        """Average aggregators' models and evaluate if due, or use recorded results; errors as ``close_round``."""
+        """Average models as ``mixing`` says, evaluate if due; or use recorded results. Raises like ``close_round``."""
         who = hashlib.sha256(repr([(into, [*sources.items()]) for into, sources in mixing.means]).encode()).hexdigest()
         finished = self._next_recorded(who, f"average {mixing.round} of {mixing.aggregator}")
         if finished is None:
@@ -175,7 +175,7 @@ class Training(Costs):
         self.metric_rows.extend(_to_rows(mixing.round + 1, mixing.time_s, finished.metrics, mixing.aggregator))
 
     def measure_last(self) -> None:
-        """At the end of a run, evaluate models in full (with a cloud, only its); add new metrics to ``metric_rows``."""
+        """Evaluate newest models in full (with a cloud only its) unless done; add new metrics to ``metric_rows``."""
         for name, newest in self._newest.items():
             if newest.final or (self._cloud and name != CLOUD):
                 continue
@@ -185,7 +185,7 @@ class Training(Costs):
             self.metric_rows.extend(_to_rows(newest.round, newest.time_s, metrics, name))
 
     def _next_recorded(self, who: str, what: str) -> FinishedRound | None:
-        """Return the next recorded round and step on; None if all are used. InputError if its digest is not ``who``."""
+        """Use and return the next recorded round, None after the last; InputError if ``who`` is not its digest."""
         if not self.replaying:
             return None
         finished = self._progress.rounds[self._replayed]

@@ -57,9 +57,9 @@ def start_run(
     """Simulate and train, from the beginning or from the last checkpoint, and write all files of the run.
 
     ``folder`` must be empty or missing, unless the run is resumed: ``began`` are then the old manifest's entries to
-    keep. ``portable`` records paths of replayed traffic and plug-ins relative to ``folder``, to move all together;
-    ``fetch`` allows downloads; ``timing_only`` simulates without training; ``deadline_s`` is the ``time.monotonic()``
-    at which the run stops after a new round, ignored with ``timing_only``.
+    keep. ``portable`` records replayed traffic and plug-ins by paths relative to ``folder``, so that all can move
+    together. ``fetch`` allows downloads; ``timing_only`` simulates without training. ``deadline_s`` is the
+    ``time.monotonic()`` at which the run stops after a new round; ``timing_only`` ignores it.
 
     InputError if the input is wrong: nothing was written, unless a round had already finished. After RunError,
     UnfinishedError and KeyboardInterrupt finished rounds are saved; the message says how to resume.
@@ -162,7 +162,7 @@ def start_or_resume(
 def _refuse_idle(
     assembly: Assembly, *, timing_only: bool, rsus: int | None = None, learner: Learner | None = None
 ) -> None:
-    """Refuse (InputError) settings of the call without effect; ``rsus`` is their number; None is not known yet."""
+    """Raise InputError for settings of the call without effect; None: number of ``rsus``, or learner, not known yet."""
     exchanges = None if learner is None else learner.cost(0).exchange is not None
     facts = facts_of(assembly.experiment, timing_only=timing_only, rsus=rsus, exchanges=exchanges)
     refuse_idle(find_idle(assembly, assembly.given, facts))
@@ -180,13 +180,13 @@ def resume_run(
     on_round: OnRound | None = None,
     deadline_s: float = math.inf,
 ) -> None:
-    """Continue a stopped run or recording of traffic; of a finished one only remove leftover temporary files.
+    """Continue a stopped run or recording of traffic; if it has finished, only remove leftover temporary files.
 
     ``learner`` is the one that the user names, if any. Its code may run; other code that the folder names, a SUMO
     scenario inside it, and downloads need ``trust``. ``accept_changed_plugin`` allows changed files of plug-ins, which
     the manifest then lists; ``experiment``, unless None, replaces the settings in the folder. The other arguments and
     errors are those of ``start_run``; InputError also if trust is missing, there is no run or recording, vnetsim has
-    another version, inputs changed, or the checkpoint is unreadable.
+    another version, inputs changed, the checkpoint is unreadable, or there is a deadline but no training.
     """
     run = RunDirectory(folder)
     manifest = run.manifest()
@@ -223,7 +223,7 @@ def resume_run(
 def _check_inputs(
     experiment: Experiment, inputs: dict[str, str], folder: Path, *, accept_changed_plugin: bool
 ) -> dict[str, str]:
-    """Return changed files of plug-ins with their old SHA-256; InputError if not accepted, or for other changes."""
+    """Return changed plug-in files with recorded SHA-256; InputError if not accepted, or others changed or are gone."""
     code = {resolve_path(file) for name in experiment.plugins().values() if (file := code_file(name)) is not None}
     accepted = {}
     for path, digest in changed_inputs(inputs, folder).items():

@@ -64,7 +64,7 @@ class Session:
         return None if rounds is None else rounds * sum(name != CLOUD for name in self.aggregators)
 
     def how_far(self) -> str:
-        """Return in words how many rounds have finished, as "after 3 of 10 rounds", or without the total if unknown."""
+        """Return in words how many rounds have finished, as "after 3 of 10 rounds"; the total only if known."""
         finished = 0 if self.training is None else self.training.finished
         if self.rounds is None or isinstance(self.training, Untrained):
             return f"after {finished} round{'s' * (finished != 1)}"
@@ -77,7 +77,7 @@ class Session:
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
 
     def _save(self, log: SimulationLog, training: Training | Untrained) -> None:
-        """Write the checkpoint, then new rows of tables (none while replaying), so that no row is newer than it."""
+        """Write the checkpoint, then new rows (none while replaying), so that no row is newer than the checkpoint."""
         training.save()
         with self.clock.part("tables"):
             self.tables.append(log, training.metric_rows)
@@ -108,7 +108,7 @@ class Session:
         progress.stage("running")
 
         def on_round(log: SimulationLog) -> bool:
-            """Save if due and call the user's ``on_round``; False ends the run, UnfinishedError the time limit."""
+            """Save if due, call the user's ``on_round``; return False if it did. UnfinishedError at the time limit."""
             nonlocal seen, safe_s
             self.log = log
             now_s = time.monotonic()
@@ -146,7 +146,7 @@ class Session:
             progress.note(f"the traffic ended {self.how_far()}.")
 
     def _show_progress(self, *, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG002 - simulate's names
-        """Show the share done: of rounds; of the time, if only time ends the run; of the traffic, if nobody trains."""
+        """Show the share done: of the traffic if nobody trains, of the time if only it ends the run, or of rounds."""
         if isinstance(self.training, Untrained):
             show_progress(self.progress, self.traffic)
         elif self.rounds is None:
@@ -195,7 +195,7 @@ class _TimedTraffic:
         return getattr(self._traffic, name)
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield the events of the traffic, each timed."""
+        """Yield the traffic's events; the time to read each counts as the stage ``traffic``."""
         events = self._traffic.events()
         while True:
             with self._clock.part("traffic"):

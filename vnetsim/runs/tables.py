@@ -47,12 +47,12 @@ class RunTables:
 
     @property
     def _tables(self) -> list[TablePieces[Any]]:
-        """The tables to write, ``windows`` first; those of ``WHERE_ANY`` only if they have rows."""
+        """The tables to write: ``windows``, then the others; exchanges, handovers and merges only if they have rows."""
         written = [table for name, table in self._others.items() if name not in WHERE_ANY or table.rows]
         return [self._windows, *written]
 
     def append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool = False) -> None:
-        """Append all rows of the log that are new, and let the log forget them, so that memory does not grow.
+        """Append new rows of the log, and let it forget windows, participations, exchanges and handovers, to.
 
         Participations, exchanges and handovers of an open round wait until it has closed, or for the ``last`` call.
         ``metrics`` are all rows of that table so far. RunError if the disk is full.
@@ -75,11 +75,11 @@ class RunTables:
             growing.forget(table.rows)
 
     def save(self) -> None:
-        """Write the rows appended since the last call; RunError if the disk is full or the folder not writable."""
+        """Write appended rows that are not on the disk yet; RunError if the disk is full or the folder not writable."""
         self._run.put({name: content for table in self._tables for name, content in table.unsaved().items()})
 
     def join(self) -> None:
-        """Replace the pieces that ``save`` wrote of every table by one file; errors as ``save``."""
+        """Replace each table's pieces by one file; raises like ``save``, and InputError for a damaged piece."""
         joined = [table.joined() for table in self._tables]
         files = {name: content for whole, _ in joined for name, content in whole.items()}
         self._run.put(files, remove=[piece for _, pieces in joined for piece in pieces])
@@ -96,7 +96,7 @@ def window_pieces(run: RunDirectory, experiment: Experiment) -> TablePieces[Wind
 
 
 def windows_frame(windows: Sequence[Window], camera: Camera, first: int = 0) -> pl.DataFrame:
-    """Return windows as rows of the table ``windows``, numbered from ``first``."""
+    """Return windows as rows of the table ``windows``, numbered from ``first``; ``camera`` gives their blur level."""
     columns: dict[str, object] = {"window": range(first, first + len(windows))}
     for column in WINDOWS[1:]:
         if column.name == "level_px":
@@ -109,13 +109,13 @@ def windows_frame(windows: Sequence[Window], camera: Camera, first: int = 0) -> 
 
 
 def _list_column(rows: Sequence[Floats]) -> pl.Series:
-    """Return a column with one list of numbers per array; faster than polars, which converts list after list."""
+    """Return a column whose values are lists, one for each array; faster than polars, which converts one by one."""
     ends = np.cumsum([0, *map(len, rows)], dtype=np.int32)
     return pl.Series(list_array(Array.from_numpy(ends), Array.from_numpy(np.concatenate([[], *rows]))))
 
 
 def map_rows(info: TrafficInfo) -> list[tuple[object, ...]]:
-    """Return the rows of the table ``map``: index, x and y (m) of each lane in the frame of the map."""
+    """Return the rows of the table ``map``, one for each lane: index, x and y of its points (two lists, m)."""
     return [(index, lane[:, 0].tolist(), lane[:, 1].tolist()) for index, lane in enumerate(info.lanes)]
 
 
@@ -134,17 +134,17 @@ def images_of(description: Description) -> dict[int, int]:
 
 
 def silo_rows(description: Description) -> list[tuple[object, ...]]:
-    """Return the rows of the table ``silos``: silo, class, its name, images; empty for a task without classes."""
+    """Return the rows of the table ``silos``: silo, class, its name, number of images; empty without classes."""
     counts = np.asarray(description.silo_label_counts)
     names = [*enumerate(description.class_names)]
     return [(silo, label, name, int(row[label])) for silo, row in enumerate(counts) for label, name in names]
 
 
 def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
-    """Return the committed participations, columns ``COLUMNS``, by round in the order of ``rounds``, then by number.
+    """Return the columns ``COLUMNS`` of committed participations, in the order of their ``rounds``, then by index.
 
-    A null weight becomes the share of the silo's images in those of the round's commits or, if ``images`` (number by
-    silo) is empty, 1 / the number of commits.
+    A null weight becomes the silo's number of images divided by the sum over the round's commits; if ``images``
+    (number by silo) is empty, 1 / number of commits.
     """
     order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
     committed = participations.filter(outcome="committed").join(order, on=("aggregator", "round"))

@@ -90,7 +90,7 @@ def show_progress(progress: ProgressDisplay, traffic: TrafficStream) -> None:
 def open_run_traffic(
     experiment: Experiment, progress: ProgressDisplay, run: RunDirectory, source: ResolvedPlugin | None = None
 ) -> Iterator[TrafficStream]:
-    """Yield the opened traffic of a run, then close it; show its notes, for a replay only those of the reading.
+    """Open a run's traffic, and close it after the block; show its notes, of a replay only those added while reading.
 
     ``source`` is the traffic plug-in, None if the scenario names a file. SUMO writes its outputs into ``run``.
     """
@@ -115,7 +115,7 @@ def saved_on_failure(
     how_far: Callable[[], str],
     go_on: str | None = None,
 ) -> Iterator[None]:
-    """Save a run or recording whose block raises an exception, and raise the exception again.
+    """Run the block; if it raises an exception, save the run or recording, and raise the exception again.
 
     ``close`` saves all results, given ``interrupted`` or ``failed``; ``how_far`` returns in words how far the run got.
     RunError, UnfinishedError and KeyboardInterrupt get a message with the command ``go_on``, by default

@@ -49,9 +49,9 @@ def choose_folder(experiment: Experiment, name: str) -> Path:
 def lock_directory(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
     """Make a run directory, and lock it for the block against other processes that would write to it.
 
-    For a new run (``fresh``) the directory must be empty, or contain only what a run killed at its start leaves. If the
-    block fails before the manifest is written, or with an InputError before a round has finished, the directory and
-    its files are removed again. InputError if it is locked (InUseError), not empty, or cannot be made.
+    For a new run (``fresh``) the directory must be empty, or contain only what a run killed at its start leaves. If a
+    new run's block fails before the manifest is written, or with an InputError before a round has finished, the
+    directory and its files are removed. InputError if it is locked (InUseError), not empty, or cannot be made.
     """
     refuse_forked()
     file, new_lock = open_lock(run)
@@ -130,7 +130,7 @@ def write_samples(
 
     If vehicles took the images, the fields of ``PathFrames`` (frames up to the simulated time ``end_s``) and ``Sights``
     follow, as ``path_images``, ``place_x_m`` and so on. If reading frames fails, they are left out and ``note`` is
-    called with the reason. Nothing is written without ``entry_speeds_mps``.
+    called with the reason. Nothing is written if ``entry_speeds_mps`` is empty.
     """
     if not entry_speeds_mps:
         return
@@ -157,7 +157,7 @@ def write_samples(
 
 
 def vehicles_to_show(participations: pl.DataFrame, *, repeat: bool = False) -> list[str]:
-    """Return ids of up to ``FILMED`` invited vehicles, evenly spread by first invitation, then of others if too few.
+    """Return ids of up to ``FILMED`` vehicles: invited ones, evenly spread by first invitation; if too few, others.
 
     With ``repeat`` only vehicles of the traffic's first pass count (no ``#N`` at the end), as only they took images.
     """
@@ -175,10 +175,10 @@ def vehicles_to_show(participations: pl.DataFrame, *, repeat: bool = False) -> l
 
 
 def write_models(run: RunDirectory, learner: Learner, rounds: Mapping[str, int]) -> None:
-    """Write the only or the cloud's model as ``model.safetensors``, otherwise one file for each RSU, with metadata.
+    """Write the single aggregator's or the cloud's model as ``model.safetensors``; without these, one for each RSU.
 
-    ``rounds`` is the number of rounds by aggregator, the cloud last. RunError if the learner's state has no tensors
-    under ``model.``.
+    Each has its metadata. ``rounds`` is the number of rounds by aggregator, the cloud last. RunError if the learner's
+    state has no tensors of a model.
     """
     from safetensors.torch import save  # noqa: PLC0415 - loads torch
 
