@@ -343,7 +343,7 @@ class Learner(Protocol):
         ...
 
     def cost(self, silo: int) -> Cost:
-        """Return payload and work of a participation by a vehicle with the data of ``silo``."""
+        """Return payload (bytes) and work (FLOP) of a participation by a vehicle with the data of ``silo``."""
         ...
 
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
@@ -368,8 +368,8 @@ class Learner(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return all state that a resumed run needs: flat names to tensors.
 
-        The global model, or the mean of the silos' models, is under ``model.*``, under ``NAME/model.*`` for aggregators
-        other than ``single``, and the state of silo i under ``silo.i.*``. An unchanged tensor of a silo or of a named
+        The global model, or the mean of the silos' models, is under ``model.*``. An aggregator other than ``single``
+        has ``NAME/model.*``. The state of silo i is under ``silo.i.*``. An unchanged tensor of a silo or of a named
         aggregator may be the same object as at the last call, and is then not written again; so tensors must never be
         changed in place.
         """
@@ -402,7 +402,7 @@ class KeepsModels(Protocol):
         ...
 
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
-        """Make the weighted mean of models a model of an aggregator.
+        """Store the weighted mean of models as a model of an aggregator.
 
         BatchNorm's statistics and counters are averaged like weights. The memory of the aggregation rule, and FedCo's
         queue of keys, stay those of the aggregator. A single source is copied bit for bit.

@@ -49,7 +49,7 @@ class Codec(Protocol):
         ...
 
     def send(self, tensors: Mapping[str, Any], memory: Mapping[str, Any], draws: Any) -> Sent:
-        """Encode tensors, and return what the receiver decodes.
+        """Encode ``tensors``, and return what the receiver decodes and the silo's new memory.
 
         Args:
             tensors: the change of a local training, trained parameters by name; not to be changed in place.
@@ -84,7 +84,7 @@ def bytes_by(codec: Codec, values: int) -> float:
 
 
 def with_codec_bytes(cost: Cost, values: int | None, *, upload: Codec | None, download: Codec | None) -> Cost:
-    """Return ``cost`` with the bytes that codecs give the copies of its model; None leaves a direction as it is.
+    """Return ``cost`` with model copies in the bytes of the codecs; None as a codec keeps the bytes of its direction.
 
     ``values`` is the number of values of a copy, None for ``cost.model.bytes`` / 4. Other payload, such as keys and
     exchanges, keeps its bytes. InputError if ``cost.model`` is None; RunError if a codec failed.

@@ -102,7 +102,7 @@ CONDUCTS = Kind(
 def is_hostile(vehicle_id: str, hostile: HostileSettings, streams: Streams) -> bool:
     """Return whether a vehicle is hostile: its id equals a name or fits a pattern, or chance makes it one of the share.
 
-    The hostile vehicles of a share are among those of a larger one. ``streams`` is the learner's branch.
+    A larger share keeps the hostile vehicles of a smaller one. ``streams`` is the learner's branch.
     """
     if any(vehicle_id == name or fnmatchcase(vehicle_id, name) for name in hostile.vehicles):
         return True

@@ -78,7 +78,7 @@ def peak_memory() -> dict[str, int]:
 
 
 def all_finite(groups: Sequence[Collection[Any]]) -> list[bool]:
-    """Return for each group of torch's tensors whether all values are finite; integers and empty groups are."""
+    """Return for each group of torch's tensors whether all values are finite; True for integers and empty groups."""
     return [math.isfinite(modulus) for modulus in read([largest_modulus(group) for group in groups])]
 
 

@@ -32,7 +32,7 @@ def model_shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def train_checked(learner: Learner, participants: Sequence[Participant], model: Shapes) -> list[Update]:
-    """Let the learner train, at least one participant, and return the updates in order.
+    """Let the learner train the participants (at least one), and return their updates in order.
 
     An update has ``finite = False`` in the result if a value or the loss is not finite. RunError, with round and
     vehicle, unless all updates have the same tensors, with the shapes in ``model`` or, if they are not in it, shapes
@@ -60,7 +60,7 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
 
 
 def _update_problem(update: Any, participant: Participant, first: Update, model: Shapes) -> str:
-    """Return what is wrong with the update of ``participant``, ``first`` being the first one; empty for nothing."""
+    """Return in words what is wrong with ``participant``'s update; ``first`` is the first update; empty for nothing."""
     if not isinstance(update, Update):
         return f"it returned {update!r:.80}, expected an Update each"
     if update.participant != participant:

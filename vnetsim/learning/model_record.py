@@ -32,7 +32,7 @@ class ModelRecord:
 
 
 def model_files(rsu_ids: Sequence[str]) -> dict[str, str]:
-    """Return the path, from the run directory, of each RSU's own model by id; all paths differ, for any ids."""
+    """Return the path of each RSU's model file, relative to the run directory, by RSU id; no two are equal."""
     names = [path_name(rsu_id) for rsu_id in rsu_ids]
     alike = len({name.lower() for name in names}) < len(names)  # some file systems ignore case
     numbered = [path_name(str(number), name) for number, name in enumerate(names)] if alike else names

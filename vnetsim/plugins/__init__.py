@@ -60,7 +60,7 @@ def _read_checkout_entry_points(group: str) -> EntryPoints:
 
 
 def optional(method: F) -> F:
-    """Mark a method of a protocol that a plug-in may leave out."""
+    """Mark a protocol's method as one that a plug-in may leave out, and return it."""
     method.optional = True  # type: ignore[attr-defined]
     return method
 
@@ -256,7 +256,7 @@ def code_file(name: str) -> Path | None:
 
 
 def short_name(name: str) -> str:
-    """Return a plug-in's name without its file: the class of ``path/to/file.py:Class``."""
+    """Return a plug-in's name without its file: the class of ``path/to/file.py:Class``; other names unchanged."""
     return name.rpartition(":")[2]
 
 
@@ -340,14 +340,14 @@ def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
 
 
 def place_in_file(error: BaseException) -> str:
-    """Return a sentence, after a space, with the line of a user's file that an error came from; empty if none."""
+    """Return ``" See line N of FILE."`` for the line of a user's file that an error came from; empty if none."""
     frames = traceback.walk_tb(error.__traceback__)
     own = [(frame, line) for frame, line in frames if is_users(frame.f_globals.get("__name__", ""))]
     return f" See line {own[-1][1]} of {own[-1][0].f_code.co_filename}." if own else ""
 
 
 def place_of(method: Any) -> str:
-    """Return a sentence, after a space, with file and first line of a user's method; empty for any other object."""
+    """Return ``" See line N of FILE."`` for the first line of a user's method; empty for any other object."""
     method = inspect.unwrap(getattr(method, "__func__", method))
     code = getattr(method, "__code__", None)
     if not isinstance(code, CodeType) or not is_users(getattr(method, "__module__", "")):

@@ -53,7 +53,7 @@ def wrong_result(value: Any, expected: str, kind: Kind, plugin: Any, method: str
 def errors_of_plugins(*plugins: tuple[Kind, Any]) -> Iterator[None]:
     """Turn an exception that was raised in code of one of ``plugins``, objects or classes, into a RunError of one line.
 
-    It names plug-in, method, round and line of the user's file. Other exceptions are raised unchanged.
+    It names plug-in, method, round and line of the user's file. Other exceptions, and VnetsimError, pass unchanged.
     """
     try:
         yield

@@ -52,7 +52,7 @@ class RunTables:
         return [self._windows, *written]
 
     def append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool = False) -> None:
-        """Append new rows of the log, and let it forget windows, participations, exchanges and handovers, to.
+        """Append new rows of the log, and let it forget windows, participations, exchanges and handovers.
 
         Participations, exchanges and handovers of an open round wait until it has closed, or for the ``last`` call.
         ``metrics`` are all rows of that table so far. RunError if the disk is full.

@@ -25,7 +25,7 @@ def write(path: Path, content: Content) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or with a folder's path the names in it, are on the disk."""
+    """Wait until a file's content is on the disk, or for a folder's path, the names of the files in it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -44,7 +44,7 @@ def unlink(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make one folder, whose parent exists; do nothing if another process has just made it."""
+    """Make one folder, whose parent exists; do nothing if the folder exists already."""
     path.mkdir(exist_ok=True)
 
 

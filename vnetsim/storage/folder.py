@@ -61,7 +61,7 @@ class Folder:
         self._made: list[Path] = []  # folders that `make` made, the highest first
 
     def holds(self, name: str) -> bool:
-        """Return whether the file exists; InputError if it does not although the record requires it."""
+        """Return whether the file exists; InputError if it does not although ``checksums.sha256`` requires it."""
         if (self.path / name).is_file():
             return True
         self._refuse_gone(name)
@@ -76,7 +76,7 @@ class Folder:
         return self._read_checked(name, lambda path: (path, file_sha256(path)))
 
     def _read_checked(self, name: str, read: Callable[[Path], tuple[T, str]]) -> T:
-        """Return the first of ``read(path)``; InputError unless the record accepts the second, the file's digest."""
+        """Return the content of ``read(path)``, (content, digest); InputError unless the record accepts the digest."""
         path = self.path / name
         # Another process may be writing: it replaces the record, then the file. So read the file first, and both again
         # if they do not match; only an altered file never matches.
@@ -97,7 +97,7 @@ class Folder:
         raise InputError(f"{path}: altered or damaged since it was written, by its SHA-256; put it back.")
 
     def _refuse_gone(self, name: str) -> None:
-        """Raise InputError if a file is missing and the record, which lists it, does not accept it as absent."""
+        """Raise InputError if a file is missing although the record lists it and does not accept its absence."""
         for attempt in range(_ATTEMPTS):
             if self._record(again=attempt > 0).accepts(name, ABSENT) or (self.path / name).is_file():
                 return
@@ -122,7 +122,7 @@ class Folder:
             raise InputError(f"{path}: unreadable: {error.strerror}.") from error
 
     def has_content(self, name: str, digest: str) -> bool:
-        """Return whether the record accepts this digest for the file; the file itself is not read."""
+        """Return whether ``checksums.sha256`` accepts this digest for the file; the file itself is not read."""
         return self._record().accepts(name, digest)
 
     def names(self, subfolder: str) -> list[str]:
@@ -143,7 +143,7 @@ class Folder:
         """Write ``files``, contents by name, then remove the files named in ``remove``; missing ones are ignored.
 
         The last of ``files`` may refer to the others: it is written when they are on the disk. After an error each file
-        is old or new. RunError also if the folder was removed since the last write.
+        is old or new. RunError if writing fails or the folder was removed since the last write.
         """
         gone = [name for name in remove if os.path.lexists(self.path / name)]
         if not files and not gone:
@@ -168,7 +168,7 @@ class Folder:
         self._own = during.after_change(digests, gone)
 
     def settle(self) -> None:
-        """Stop the record on the disk from accepting the contents that ``put`` of this object replaced or removed."""
+        """Rewrite ``checksums.sha256`` so that it no longer accepts contents that ``put`` replaced or removed."""
         if self._own is not None and self._own.to_bytes() != self._load_record().to_bytes():
             self.write_output(RECORD, self._own.to_bytes())
 
@@ -219,12 +219,12 @@ class Folder:
         self._change(name, _remove_tree)
 
     def claim(self) -> None:
-        """Write an empty record: the folder is then vnetsim's, and ``clear`` may empty it."""
+        """Write an empty ``checksums.sha256``, which marks the folder as vnetsim's, so that ``clear`` may empty it."""
         self._own = Checksums()
         self.write_output(RECORD, self._own.to_bytes())
 
     def clear(self) -> None:
-        """Remove all except the lock and ``unrecorded_names()``, the record last; do nothing without a record."""
+        """Remove all except the lock and ``unrecorded_names()``; do nothing if there is no ``checksums.sha256``."""
         if not (self.path / RECORD).is_file():
             return
         kept = {LOCK, RECORD, *self.unrecorded_names()}
@@ -260,7 +260,7 @@ class Folder:
             _refuse_link(path)
 
     def _record_before_change(self) -> Checksums:
-        """Return the record of this object's last write; before its first, the disk's with present contents only."""
+        """Return the record last written by this object; before its first, the disk's, reduced to present contents."""
         if self._own is None:
             own = dict(self._load_record().files)
             for name, digests in own.items():
@@ -298,7 +298,7 @@ class Folder:
             self._change(folder, disk.sync)
 
     def _change(self, name: str, change: Callable[[Path], None]) -> None:
-        """Call ``change`` on the path of ``name``; its OSError becomes RunError. Raises like ``path_of`` before."""
+        """Call ``change`` with the path of ``name``; its OSError becomes RunError. Also raises like ``path_of``."""
         path = self.path_of(name)
         try:
             change(path)

@@ -226,7 +226,7 @@ class TablePieces(Generic[Row]):
         return {self._name: self._content()} if self._rows and self._number + 1 >= self._there else {}
 
     def joined(self) -> tuple[dict[str, Content], list[str]]:
-        """Return the whole table as a file to ``put``, and the names of the pieces to remove, which it replaces.
+        """Return arguments of ``put``: {name: content} of the whole table, and names of the pieces to remove.
 
         Before, writes the last piece if there are several. Raises like ``append``, and InputError for a damaged piece.
         """

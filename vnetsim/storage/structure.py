@@ -59,7 +59,7 @@ def _find_beside_fields(kind: Any) -> list[str]:
 
 
 def _make_hook_with_beside(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    """Return a function that builds ``kind``; its field marked ``BESIDE`` collects the keys that have no field."""
+    """Return a function (values, type) -> ``kind``; its field marked ``BESIDE`` collects values without a field."""
     plain = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
     (gathers,) = _find_beside_fields(kind)
     names = {field.name for field in dataclasses.fields(kind)} - {gathers}
@@ -77,7 +77,7 @@ def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[
     """Build the settings dataclass ``kind`` from the ``values`` of a TOML table, and check its bounds.
 
     InputError for an unknown or missing key, a wrong type, a value out of range, or a field whose type TOML cannot
-    give. It begins with ``where`` (a file or option; may be empty), and names the key below the table at ``path``.
+    give. It names the key below the table at ``path``; for keys and types it begins with ``where``, unless empty.
     """
     try:
         result = _make_converter(forbid_extra_keys=True).structure(values, kind)

@@ -101,7 +101,7 @@ class StrictPlugin:
 
 
 def bits(value: Any, skip: Collection[str] = ()) -> Any:
-    """Return nested tuples that are equal for two values if these are equal to the bit, tensors and arrays included.
+    """Return nested tuples, equal for two values exactly if these are equal to the bit, tensors and arrays included.
 
     Fields of dataclasses in ``skip`` are left out. Objects of unknown types count by type and ``vehicle_id`` only.
     """

@@ -42,7 +42,7 @@ class _NoLearning:
         return RoundResult(weights=[1 / max(1, len(figures))] * len(figures), losses=figures, figures=figures)
 
     def mix(self, _: object) -> None:
-        """Not called with one aggregator."""
+        """Do nothing: with one aggregator it is never called."""
 
 
 def _play(experiment: Experiment, kind: Kind, plugin: StrictPlugin) -> SimulationResult:
@@ -82,12 +82,12 @@ def _check_simulation(
 
 
 def _check_selection(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
-    """Report the laws of a selection policy in a simulated run."""
+    """Check the laws of a selection policy in a simulated run; add each to ``report`` as kept or broken."""
     _check_simulation(report, experiment, SELECTIONS, lambda: StrictPlugin(plugin.settings, SELECTIONS), "select")
 
 
 def _check_pace(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
-    """Report the laws of a pace: its attributes, and that rounds close with updates in a simulated run."""
+    """Add to ``report`` the laws of a pace: its attributes, and that rounds close with updates in a simulated run."""
     pure = ("places", "closes", "deadline_s", "plan", "takes", "share")
 
     def strict() -> StrictPlugin:

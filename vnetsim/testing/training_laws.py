@@ -115,7 +115,7 @@ def _check_encoder(report: Conformance, experiment: Experiment, plugin: Resolved
 
 
 def _check_aggregation(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
-    """Report the laws of training with an aggregation rule."""
+    """Check training with an aggregation rule; add each law to ``report`` as kept or broken."""
     wrap = partial(StrictPlugin, plugin.settings, AGGREGATIONS, pure=("aggregate",), may_change=())
     _check_training(report, lambda: _create_learner(experiment, aggregation=wrap()))
 
@@ -181,7 +181,7 @@ def _create_learner(experiment: Experiment, **parts: Any) -> Learner:
 
 
 def _make_participants(learner: Learner, round_: int, count: int = 3) -> list[Participant]:
-    """Return ``count`` vehicles of a round, all peers if the learner exchanges; the last has the model before."""
+    """Return ``count`` vehicles of a round, all peers if the learner exchanges; the last has an older model."""
     peers = [Peer(vehicle_id=f"v{i}", silo=i, speed_mps=15.0 + i, level_px=1.0 + i) for i in range(count)]
     exchange = learner.cost(0).exchange is not None
     return [
@@ -196,7 +196,7 @@ def _make_participants(learner: Learner, round_: int, count: int = 3) -> list[Pa
 
 
 def _play_round(learner: Learner, index: int) -> list[Any]:
-    """Train, aggregate and evaluate round ``index``, the last if 1; return its results. BrokenLaw if not finite."""
+    """Play round ``index`` (1: the last); return weights, metrics, losses, state as a list. BrokenLaw if not finite."""
     with seeded(index, "cpu"):
         shapes = model_shapes(learner.state_dict())
         updates = train_checked(learner, _make_participants(learner, index), shapes)
