@@ -97,7 +97,7 @@ def with_codec_bytes(cost: Cost, values: int | None, *, upload: Codec | None, do
     count = model.bytes // 4 if values is None else values
 
     def size(whole: int, other: int, codec: Codec | None) -> int:
-        """Return the bytes of a direction that has ``whole`` bytes in float32, ``other`` of them not a model."""
+        """Return a direction's bytes with ``codec``; ``whole`` is its bytes in float32, ``other`` those of no model."""
         copies = (whole - other) / model.bytes
         return whole if codec is None else round(copies * bytes_by(codec, count)) + other
 

@@ -16,7 +16,7 @@ CORES = "VNETSIM_CORES"
 
 
 def resolve_device(name: str) -> str:
-    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; ``auto`` is CUDA if available. InputError for a missing device."""
+    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; ``auto`` is CUDA if available. InputError if other or missing."""
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend; so are the imports below
 
     if name == "auto":
@@ -42,7 +42,7 @@ def device_record(device: str) -> dict[str, object]:
 
 
 def cores() -> int:
-    """Return how many vehicles the CPU may train at a time: the variable ``CORES`` if positive, or torch's threads."""
+    """Return how many vehicles the CPU may train at once: environment variable ``CORES`` if > 0, or torch's threads."""
     import torch  # noqa: PLC0415
 
     given = os.environ.get(CORES, "")

@@ -75,7 +75,7 @@ def _update_problem(update: Any, participant: Participant, first: Update, model:
 
 
 def _tensor_problem(name: str, tensor: Any, first: Any, model: Shapes) -> str:
-    """Return what is wrong with a tensor, ``first`` being that of the first update; empty for nothing."""
+    """Return in words what is wrong with a tensor; ``first`` is that of the first update; empty for nothing."""
     if not hasattr(tensor, "shape"):
         return f"'{name}' of its update is a {type(tensor).__name__}, expected a tensor"
     shape, other = tuple(tensor.shape), tuple(first.shape)

@@ -41,7 +41,7 @@ class Checksums:
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def accepts(self, name: str, digest: str) -> bool:
-        """Return whether a file may have this digest, or be missing (``ABSENT``); an unlisted file must be missing."""
+        """Return whether a file may have this digest (``ABSENT``: may be missing); an unlisted file must be missing."""
         return digest in self.files.get(name, {ABSENT})
 
     def during_change(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:

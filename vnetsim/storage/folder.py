@@ -68,7 +68,7 @@ class Folder:
         return False
 
     def read_bytes(self, name: str) -> bytes:
-        """Return the content of a file; InputError if it is missing, unreadable, altered or not in the record."""
+        """Return the content of a file; InputError if it is missing, unreadable, altered or not in its checksums."""
         return self._read_checked(name, lambda path: (content := path.read_bytes(), sha256(content)))
 
     def checked_path(self, name: str) -> Path:
@@ -104,7 +104,7 @@ class Folder:
         raise InputError(f"{self.path / name}: gone since it was written; put it back.")
 
     def _record(self, *, again: bool = False) -> Checksums:
-        """Return the record that this object wrote, else the one last read; ``again`` reads it from the disk."""
+        """Return the record as this object last wrote it, else as last read; ``again`` reads it from the disk."""
         if self._own is not None and not again:
             return self._own
         if again or self._read is None:
@@ -181,7 +181,7 @@ class Folder:
     def make(self) -> None:
         """Make the folder and its parents, as far as they are missing.
 
-        OSError, not RunError, if one cannot be made; ``unmake`` removes those made. InputError for a linked cell.
+        OSError, not RunError, if one cannot be made; ``unmake`` removes those made. InputError if a cell is a link.
         """
         self._refuse_linked_cell()
         for path in reversed([self.path, *self.path.parents]):
@@ -235,7 +235,7 @@ class Folder:
         self._own = self._read = None
 
     def unrecorded_names(self) -> list[str]:
-        """Return the sorted names in the folder that are not vnetsim's, without folders that contain no file."""
+        """Return sorted names of files and subfolders that are not vnetsim's, except subfolders without a file."""
         ours = {LOCK, RECORD, *_BESIDE, *(name.partition("/")[0] for name in self._load_record().files)}
         names = sorted(os.listdir(self.path))  # noqa: PTH208
         return [name for name in names if name not in ours and not is_leftover(name) and _holds_files(self.path / name)]
@@ -274,6 +274,7 @@ class Folder:
         """Write a file under a temporary name, synchronise it, and add its temporary path and digest to ``new``."""
 
         def prepare(path: Path) -> None:
+            """Make missing folders, and write ``content`` to a temporary file beside ``path``."""
             for folder in reversed([path.parent, *path.parent.parents]):
                 if not folder.exists():
                     disk.make_folder(folder)

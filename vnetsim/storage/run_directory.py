@@ -130,7 +130,7 @@ class RunDirectory(Folder):
         return self._read_record(COMPARISON, ComparisonRecord)[1]
 
     def _read_record(self, name: str, kind: type[T]) -> tuple[dict[str, Any], T]:
-        """Return a JSON file parsed, and as a record; InputError if missing, damaged or of another format version."""
+        """Return (parsed JSON, record) of a file; InputError if missing, damaged or of another format version."""
         path, result = self.path / name, self.read_json(name)
         if isinstance(result, dict) and result.get("format") != FORMAT:
             made_by = f"vnetsim {result['vnetsim']}" if "vnetsim" in result else "another version"
@@ -150,7 +150,7 @@ class RunDirectory(Folder):
         return self.scan(table).collect(lambda rows: rows)
 
     def scan(self, table: str) -> Scan:
-        """Return a table, joined or in pieces, for queries; InputError if missing, damaged or of other columns."""
+        """Return a ``Scan`` of a table, joined or in pieces; InputError if missing, damaged or of other columns."""
         name = f"{table}.parquet"
         pieces = [] if self.holds(name) else self.names(table)
         paths = tuple(self.checked_path(piece) for piece in pieces or [name])
@@ -219,7 +219,7 @@ class TablePieces(Generic[Row]):
         self._begin_next_piece()
 
     def unsaved(self) -> dict[str, Content]:
-        """Return the incomplete piece as a file to ``put``, by name: then all rows are saved. Writes nothing itself.
+        """Return {name: content} of the incomplete piece: once it was ``put``, all rows are saved. Writes nothing.
 
         Empty if the piece has no row, or if a resumed run has later pieces already.
         """

@@ -65,6 +65,7 @@ def _make_hook_with_beside(kind: Any, converter: cattrs.Converter) -> Callable[[
     names = {field.name for field in dataclasses.fields(kind)} - {gathers}
 
     def convert(values: Any, _: Any) -> Any:
+        """Return ``kind`` built from the mapping ``values``; cattrs passes the type as second argument."""
         if isinstance(values, Mapping):
             others = {key: value for key, value in values.items() if key not in names}
             values = {**{key: values[key] for key in values.keys() & names}, gathers: others}
@@ -136,6 +137,7 @@ def _make_scalar_hook(kind: type, words: str, *accepted: type) -> Callable[[Any,
     """Return a function from values of ``accepted`` types to ``kind``; TypeError, which says ``words``, for others."""
 
     def convert(value: Any, _: Any) -> Any:
+        """Return ``value`` as ``kind``; TypeError if its type is not accepted or a number is too large."""
         if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
             raise TypeError(f"expected {words}")
         try:

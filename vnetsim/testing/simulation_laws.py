@@ -35,9 +35,11 @@ class _NoLearning:
     """Stands for a learner in a simulation: equal weights; losses and figures that differ between vehicles."""
 
     def cost(self, _silo: int) -> Cost:
+        """Return the same cost for every silo."""
         return _COST
 
     def close_round(self, _: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
+        """Return equal weights with the sum 1, and 1 / (2 + silo) as loss and figure of each participant."""
         figures = [1.0 / (2 + one.silo) for one in participants]
         return RoundResult(weights=[1 / max(1, len(figures))] * len(figures), losses=figures, figures=figures)
 
@@ -63,7 +65,7 @@ def _play(experiment: Experiment, kind: Kind, plugin: StrictPlugin) -> Simulatio
 def _check_simulation(
     report: Conformance, experiment: Experiment, kind: Kind, make: Callable[[], StrictPlugin], method: str
 ) -> SimulationResult:
-    """Report the laws of a simulated run and of its repetition; return the run, which must call ``method``."""
+    """Check laws of a simulated run, which must call ``method``, and of its repetition; return the first result."""
     strict = make()
     with report.law("a simulated run: results fit the protocol, and no argument is changed", needed=True):
         result = _play(experiment, kind, strict)
@@ -91,6 +93,7 @@ def _check_pace(report: Conformance, experiment: Experiment, plugin: ResolvedPlu
     pure = ("places", "closes", "deadline_s", "plan", "takes", "share")
 
     def strict() -> StrictPlugin:
+        """Return the pace, wrapped so that its calls are counted and checked."""
         return StrictPlugin(plugin.settings, PACES, pure=pure, may_change=())
 
     with report.law("exchange is true or false, closed_by is 'quorum' or 'everyone'"):
@@ -108,6 +111,7 @@ def _check_radio(report: Conformance, experiment: Experiment, plugin: ResolvedPl
     rates = ("downlink_bps", "uplink_bps", "sidelink_bps", "received_dbm")
 
     def make() -> StrictPlugin:
+        """Return the radio model, wrapped so that its calls are counted and checked."""
         return StrictPlugin(plugin.settings, RADIO_MODELS, pure=rates, may_change=("memory", "state"))
 
     strict = make()

@@ -73,6 +73,7 @@ def _check_driven(report: Conformance, experiment: Experiment, plugin: ResolvedP
             continue
 
         def load(*, angles: bool = angles, pictures: bool = True) -> Any:
+            """Return what ``load_driven`` makes of the traffic, always with the same seed."""
             return strict.load_driven(
                 experiment.data, Streams(seed=0), traffic=traffic, angles=angles, pictures=pictures
             )
@@ -172,7 +173,7 @@ def _check_conduct(report: Conformance, experiment: Experiment, plugin: Resolved
 
 
 def _create_learner(experiment: Experiment, **parts: Any) -> Learner:
-    """Create the experiment's learner; ``parts`` replace fields of its context, except ``learner``, its own class."""
+    """Create the experiment's learner; ``parts`` replace fields of its context; ``learner`` in them is its class."""
     assembly = assemble(experiment)
     learner: Any = parts.pop("learner", assembly.learner.found)
     context = replace(assembly.context("cpu"), **parts)
@@ -232,6 +233,7 @@ def _check_learner(report: Conformance, experiment: Experiment, plugin: Resolved
     strict: Any = StrictPlugin(plugin.found, LEARNERS)
 
     def make() -> Any:
+        """Return a new learner, wrapped so that its calls are counted and checked."""
         return StrictPlugin(_create_learner(experiment, learner=strict), LEARNERS, pure=("cost", "describe", "train"))
 
     with report.law("describe, series and cost fit the protocol", needed=True):
@@ -264,6 +266,7 @@ def _check_learner(report: Conformance, experiment: Experiment, plugin: Resolved
     with report.law("a round without updates keeps the model"):
 
         def model_bits() -> Any:
+            """Return the bits of the global model, the tensors ``model.*``."""
             return bits({name: one for name, one in learner.state_dict().items() if name.startswith("model.")})
 
         before = model_bits()
