@@ -122,7 +122,7 @@ class Participant(Peer):
 
     @property
     def started(self) -> tuple[str | int, ...]:
-        """Key of its random draws, whichever aggregator gets its update: (round,) or, with several, its base model."""
+        """Key that seeds its random draws: (``round``,) with one aggregator; with several, ``base``, its base model."""
         return (self.round,) if self.base.aggregator == AGGREGATOR else self.base
 
     def steps_of(self, steps: int) -> int:

@@ -68,7 +68,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def peak_memory() -> dict[str, int]:
-    """Return the peak memory of this process so far (bytes): ``host``, and ``device`` if it used CUDA."""
+    """Return the peak memory of this process so far (bytes): ``host``, and ``device``, the largest, if it used CUDA."""
     unit = 1 if sys.platform == "darwin" else 1024  # of getrusage: bytes on macOS, kilobytes on Linux
     peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
     torch = sys.modules.get("torch")  # a process that has not loaded it has used no device

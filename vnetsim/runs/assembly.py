@@ -242,7 +242,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
 
 
 def _other_plugins(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, Mapping[str, Any], str]]:
-    """Yield (kind, settings, name) of data, encoder, rule, codec, conduct, not defaults; InputError if unfit for it."""
+    """Yield (kind, settings, name) of data set, encoder, rule, codec, conduct if no default; InputError if unfit."""
     named = experiment.plugins()
     for kind, values in ((DATA_SETS, experiment.data.own), (ENCODERS, experiment.encoder)):
         name = named[kind.key]

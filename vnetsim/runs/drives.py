@@ -29,7 +29,7 @@ def is_driven(experiment: Experiment, plugin: object | None = None) -> bool:
 
 
 def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraffic | None:
-    """Return net and drives, one for each coverage window of an equipped vehicle, by entry; None if no data needs them.
+    """Return net and drives, one for each coverage window of an equipped vehicle, by entry; None if not needed.
 
     Opens the traffic and plays one pass of it. A vehicle keeps the silo of its first entry; with ``silos.by = "place"``
     each drive has its own. InputError if the traffic has no net; RunError if SUMO failed.

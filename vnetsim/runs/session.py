@@ -146,7 +146,7 @@ class Session:
             progress.note(f"the traffic ended {self.how_far()}.")
 
     def _show_progress(self, *, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG002 - simulate's names
-        """Show the share done: of the traffic if nobody trains, of the time if only it ends the run, or of rounds."""
+        """Show the share done: of the traffic if nobody trains, of the time if only it ends a run, else of rounds."""
         if isinstance(self.training, Untrained):
             show_progress(self.progress, self.traffic)
         elif self.rounds is None:

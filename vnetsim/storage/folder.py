@@ -134,7 +134,7 @@ class Folder:
         return sorted(name for name in names if self.holds(name))
 
     def verify(self, *patterns: str) -> None:
-        """Check recorded files that match a pattern (``fnmatch``); InputError for one altered or wrongly missing."""
+        """Check recorded files with names like a pattern (``fnmatch``); InputError if altered, or gone but required."""
         for name, digests in self._record().files.items():
             if any(fnmatchcase(name, pattern) for pattern in patterns) and (ABSENT not in digests or self.holds(name)):
                 self.checked_path(name)

@@ -48,7 +48,7 @@ class Conformance:
 
     @contextmanager
     def law(self, text: str, *, needed: bool = False) -> Iterator[None]:
-        """Add ``text`` to ``kept``, or a line to ``faults`` if the block raises; if ``needed``, that ends the check."""
+        """Add ``text`` to ``kept`` or, if the block raises, a line to ``faults``; if ``needed``, also end the check."""
         try:
             yield
         except _Stop:
