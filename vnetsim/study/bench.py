@@ -71,7 +71,7 @@ def load_track(name: str, size: str = "small") -> Track:
 
 
 def _refuse_fixed(track: Track, task: str, keys: Iterable[str]) -> None:
-    """Raise InputError, naming it, for the first dotted key that the task sets or the track does not leave open."""
+    """Raise InputError for the first of the dotted ``keys`` that the task sets or the track does not leave open."""
     fixed = {".".join(path) for path in leaves(track.tasks[task].settings)}
     for key in keys:
         if key in fixed or not any(fnmatch.fnmatchcase(key, pattern) for pattern in track.open):
@@ -82,7 +82,7 @@ def _refuse_fixed(track: Track, task: str, keys: Iterable[str]) -> None:
 
 
 def refuse_other_traffic(track: Track, seeds: Sequence[int], folder: Path, recorded: Sequence[RecordedEntry]) -> None:
-    """Raise InputError if a recording below ``folder``, one for each seed in order, is not the track's traffic."""
+    """Raise InputError if one of ``recorded``, an entry per seed, differs from the track's traffic of that seed."""
     for seed, entry in zip(seeds, recorded, strict=True):
         run = RunDirectory(folder / entry.folder)
         if windows_digest(run.read("windows")) != track.windows[seed]:
@@ -164,7 +164,7 @@ class BenchArm:
         ).plan(None)
 
     def _make_table(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return settings by dotted key as a table of ``[[arms]]``, with those of the task's that the learner has."""
+        """Return an arm's ``settings`` by dotted key as a table of ``[[arms]]``; adds the task's for its learner."""
         known = keys_of(at_folder(settings["learner"], bench_folder()))
         learning = {key: value for key, value in self.task.learning.items() if key in known}
         table: dict[str, Any] = {"name": name, "learner": settings["learner"], "settings": {}, "learning": learning}
@@ -240,7 +240,7 @@ def row_file(row: BenchRecord) -> str:
 
 
 def read_row(path: Path) -> tuple[BenchRecord, Track]:
-    """Return a row and its track, without running code that it names; InputError if they do not fit together."""
+    """Return a row and its track; code that it names is not run. InputError: no row, or not of the installed track."""
     if not path.is_file():
         raise InputError(f"{path}: no such file.")
     try:

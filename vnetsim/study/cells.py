@@ -72,7 +72,7 @@ class CellResult:
 
 
 def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
-    """Run or resume a cell; return how it ended, whatever the error. After a KeyboardInterrupt it can be resumed.
+    """Run or resume a cell; return how it ended, also for errors. Only a KeyboardInterrupt passes; the cell can resume.
 
     torch uses one thread: the last bits of sums depend on their number, and several cells use a machine better.
     """
@@ -106,7 +106,7 @@ def _start_or_resume(job: CellJob, progress: ProgressDisplay) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let torch use one thread in the block; set the variable ``CORES``, if unset, to its threads before."""
+    """Let torch use one thread in the block; meanwhile the variable ``CORES``, if unset, is the number before."""
     # vehicles still train in parallel on ``CORES`` cores, which changes no bit
     import torch  # noqa: PLC0415 - takes seconds; is_finished does without it
 

@@ -82,6 +82,7 @@ class Expansion:
     common: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        """Read and check the tables; with ``timing_only``, ``options`` begin with settings that play all traffic."""
         where, folder, timing_only = self.where, self.folder, self.timing_only
         with error_context(where):
             self._tables = structure(self.values, StudyTables, "")
@@ -123,7 +124,7 @@ class Expansion:
             self.options = [*(one for one in whole if one[0] not in grid), *self.options]
 
     def _with_traffic_seed(self, base: Experiment, seed: int) -> Experiment:
-        """Return ``base``, with ``traffic_seeds`` in turn, if any (InputError: recording) or ``seed`` if only timed."""
+        """Return ``base`` with one of ``traffic_seeds`` (InputError: recording); if none, ``seed`` if only timed."""
         # without training, seeds that share their traffic would not be repetitions
         kind = kind_of(base.scenario)
         seeded_by = kind.seeded_by if kind else ""
@@ -137,7 +138,7 @@ class Expansion:
         return base
 
     def _find_learner_keys(self) -> dict[str, set[str]]:
-        """Return the names of the settings of each learner by its name; InputError: unknown, or of different tasks."""
+        """Return setting names by learner; InputError: a learner is unknown, or learners are of different tasks."""
         more = [] if self._reference is None else [(self._conditions[0], self._reference)]
         settings = [{**condition.settings, **arm.settings} for condition, arm in [*self._pairs(), *more]]
         learners = dict.fromkeys(one[LEARNER] for one in settings)
@@ -238,7 +239,7 @@ class Expansion:
     def _find_idle(
         self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
     ) -> dict[str, str]:
-        """Return why, by dotted key, for the settings that have no effect in any cell that sets them."""
+        """Return by dotted key why settings act in no cell that sets them; all cells set the keys ``options``."""
         cases = []
         for (condition, arm), experiment in zip(pairs, experiments, strict=True):
             made, given = assemble(experiment), self._find_given_keys(condition, arm, experiment).union(options)
@@ -247,14 +248,14 @@ class Expansion:
         return idle_everywhere(cases)
 
     def _find_given_keys(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:
-        """Return the dotted keys that arm and condition set; not other learners', nor a condition's that sets most."""
+        """Return the dotted keys that arm and condition set, no other learner's; none of a condition that sets most."""
         others = set().union(*self._keys.values()) - self._keys[experiment.learner]
         common = () if names_most(condition.settings) else condition.settings
         keys = {".".join(path) for path in (*common, *arm.settings)}
         return keys - {f"learning.{key}" for key in others}
 
     def _find_acting(self, lacking: Mapping[str, str]) -> set[str]:
-        """Return the keys in ``lacking`` that act in the tables without a size; all if those alone are no study."""
+        """Return the keys in ``lacking`` that act without the chosen size; {} without sizes, all if it is no study."""
         if not lacking or self.common is None:
             return set()
         try:
@@ -283,7 +284,7 @@ class Expansion:
             yield TIMED_NOTE
 
     def _make_experiment(self, condition: Level, arm: Level) -> Experiment:
-        """Return an arm's experiment under a condition, without the cell's seed; InputError: too few evaluations."""
+        """Return an arm's experiment, not yet with a cell's seed; InputError: too few evaluations, or unlike rounds."""
         own, reference = self._read_experiment(condition, arm), self._reference
         if reference is not None:
             theirs = self._read_experiment(condition, reference)
@@ -346,7 +347,7 @@ class Expansion:
         return self._build_with_options(condition, None, build)
 
     def _build_with_options(self, condition: Level, arm: Level | None, build: Callable[[Sequence[Override]], T]) -> T:
-        """Return ``build(options)``; if it and ``build(())`` fail, the study is at fault: name condition and arm."""
+        """Return ``build(self.options)``; an InputError names condition and arm if ``build(())`` fails too."""
         try:
             return build(self.options)
         except InputError:

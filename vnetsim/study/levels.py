@@ -144,7 +144,7 @@ def _refuse_key_of_study(path: Key, table: str) -> None:
 
 
 def _locate(path: Key, value: Any, folder: Path) -> Any:
-    """Return a setting's value; a path in it, also of a plug-in, is made relative to the working directory."""
+    """Return a setting's value; a relative path in it, also of a scenario or plug-in, is joined to ``folder``."""
     if path == SCENARIO:
         return scenario_at(value, folder)
     if ".".join(path) in PLUGIN_KEYS and isinstance(value, str):
@@ -153,7 +153,7 @@ def _locate(path: Key, value: Any, folder: Path) -> Any:
 
 
 def _read_tables(values: Any, kind: type[T], name: str) -> list[tuple[str, T]]:
-    """Return pairs of place (for messages) and table of ``[[name]]`` as dataclass ``kind``; InputError for others."""
+    """Return (place for messages, table as ``kind``) for each ``[[name]]``; InputError: no tables, or wrong keys."""
     if not isinstance(values, Sequence) or not all(isinstance(one, Mapping) for one in values):
         raise InputError(f"{name}: write each as a table below a line [[{name}]].")
     places = ((f"[[{name}]] no. {number}", one) for number, one in enumerate(values, start=1))
@@ -231,7 +231,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
 
 
 def _make_arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Level:
-    """Return a table as an arm; InputError if ``learner`` is empty, unless ``complete``: all conditions name one."""
+    """Return a table as an arm; InputError: a wrong key, or no ``learner`` unless ``complete``: conditions do."""
     if not learner and not complete:
         raise InputError('learner: name one, for example learner = "flsimco".')
     if not learner and not table.name:

@@ -53,7 +53,7 @@ def share_directory(run: RunDirectory) -> Iterator[None]:
 
 @contextmanager
 def change_in_turn(folder: Path) -> Iterator[RunDirectory]:
-    """Wait until no other part changes the comparison's own files; yield its folder, settle its checksums after."""
+    """Wait until no other part changes the comparison's own files; yield its folder, and write its checksums after."""
     run = RunDirectory(folder)  # a new object, which reads the checksums that others have written
     with open_lock(run, PARTS_LOCK, fcntl.LOCK_EX)[0]:
         yield run

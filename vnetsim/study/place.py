@@ -144,8 +144,8 @@ def participation_s(
     """Return an estimate of how long a participation takes (s); infinite if no vehicle is in range of a site.
 
     It is the median over places, links and computers of the time in which one vehicle, alone on the channel and at one
-    place, downloads the model ``timed``, trains, and uploads it. The seed draws 20 of the ``sites`` with vehicles in
-    range, and 50 of the vehicles' positions ``at_m`` (N, 2) at each; the net's lanes decide where buildings are.
+    place, downloads the model ``timed``, trains, and uploads it. The seed draws up to 20 of the ``sites`` with vehicles
+    in range, and up to 50 of the positions ``at_m`` (N, 2) there; the net's lanes decide where buildings are.
     RunError: the radio model fails, or returns an impossible rate.
     """
     model, streams, took_s = radio.settings, Streams(seed=experiment.seed, path=("place",)), list[float]()
@@ -166,7 +166,7 @@ def participation_s(
 
 
 def _read_net(experiment: Experiment, candidates: str) -> NetFile:
-    """Return a scenario's net, empty if candidates are of a file and no net is named; InputError if unfit for place."""
+    """Return the net, empty if the scenario names none and ``candidates`` is a file. InputError: scenario unfit."""
     scenario, settings = experiment.scenario, experiment.traffic
     kind = kind_of(scenario)
     if kind is None:

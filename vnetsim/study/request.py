@@ -42,9 +42,9 @@ def plan_of(
 ) -> tuple[Plan, str]:
     """Return the plan, and a name for the folder of the comparison (without its parent); see ``vnetsim.compare``.
 
-    None: ``learners`` (``a,b,c``) of the study, or with ``timing_only`` of the scenario; ``seeds`` of the study; its
-    first ``size``; ``equal_schedule`` of the study. ``sharp_control=False`` leaves that to the study too. Without
-    ``yes``, more than ``MOST_CELLS`` cells are refused. InputError: the file or an argument is wrong.
+    None leaves ``seeds`` and ``equal_schedule`` to the study, as False leaves ``sharp_control``; ``size`` is then its
+    first. ``learners`` (``a,b,c``) must be None for a study; for a scenario, None needs ``timing_only`` and means its
+    own learner. InputError: a wrong file or argument, or, without ``yes``, more than ``MOST_CELLS`` cells.
     """
     path = Path(scenario)
     if is_study(scenario):
@@ -86,7 +86,7 @@ def is_study(scenario: str) -> bool:
 
 
 def _read_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[str, Any] | None]:
-    """Return tables at a size (None: the first), its name, common tables; "" and None for a study without sizes."""
+    """Return tables at ``size`` (None: the first), its name, tables without it; without sizes name "" and None."""
     values = read_toml(path)
     with error_context(str(path)):
         sizes = structure(values, StudyTables, "").sizes
@@ -102,7 +102,7 @@ def _read_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a new table with the values of both; where both have one, tables are merged and others are ``above``'s."""
+    """Return a new table with the keys of both; if both have a key, two tables are merged, else ``above`` decides."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)

@@ -127,7 +127,7 @@ def _has_begun(open_to_change: OpenToChange) -> bool:
 
 
 def _refuse_unlike_exchanges(plan: Plan) -> None:
-    """Raise InputError if an arm's learner cannot train on the schedule of ``schedule.learner``; makes each once."""
+    """Raise InputError if a learner cannot follow the schedule of its ``schedule.learner``, if any; makes each once."""
     # only a learner that was made knows whether and how its vehicles exchange
     first: dict[str, Cell] = {}
     for cell in (cell for cell in plan.cells if cell.experiment.schedule.learner):
@@ -138,7 +138,7 @@ def _refuse_unlike_exchanges(plan: Plan) -> None:
 
 
 def _refuse_common_fault(plan: Plan) -> None:
-    """Raise the first cell's InputError if no learner can be made, for example because data are missing."""
+    """Raise the first cell's InputError if no learner can be made; not if one has a RunError or needs the traffic."""
     # stops at the first learner that can be made: faults of others appear when their cells run
     first: InputError | None = None
     for cell in {(cell.arm, cell.condition): cell for cell in plan.cells}.values():
@@ -162,7 +162,7 @@ def _refuse_common_fault(plan: Plan) -> None:
 
 
 def _make_learner(cell: Cell, *, pictures: bool = False) -> Learner:
-    """Return a new learner for a cell; without ``pictures`` its images are not loaded, which saves seconds."""
+    """Return a new learner for a cell, on the CPU; without ``pictures`` no images are loaded, which saves seconds."""
     assembly = assemble(cell.experiment)
     return assembly.make_learner(assembly.context("cpu", pictures=pictures))[0]
 
@@ -206,6 +206,7 @@ class _Study:
     failed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Set ``cells`` and ``mine`` from plan and part (None: all cells)."""
         self._hash = cache(sha256_of)
         timed = self.plan.timing_only
         sha256 = [traffic.sha256 for traffic in self.traffics]

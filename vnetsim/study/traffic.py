@@ -209,7 +209,7 @@ def _read_inputs(folder: Path, before: str, scenario: str) -> dict[str, str]:
 
 
 def check_recording(folder: Path, known: RecordedEntry, scenario: str = "") -> None:
-    """Raise InputError if a recording or an input of it changed or is missing; ``scenario``: path after a move."""
+    """Raise InputError if a recording or its input changed or is missing; ``scenario``: its path if it was moved."""
     windows = folder / "windows.parquet"
     if not windows.is_file() or sha256_of(windows) != known.sha256:
         raise InputError(f"{windows}: changed or gone since it was recorded; start in a new folder.")

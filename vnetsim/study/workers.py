@@ -49,6 +49,7 @@ class StudyProgress:
     """One display of all cells, ``done`` of ``total`` finished; a running cell counts by the share of its rounds."""
 
     def __init__(self, progress: ProgressDisplay, *, total: int, done: int) -> None:
+        """Show nothing yet; ``done`` of ``total`` cells had finished before."""
         self._progress = progress
         self._total = total
         self._done = done
@@ -115,7 +116,7 @@ class CellProgress:
 
 
 def choose_workers(jobs: Sequence[CellJob]) -> int:
-    """Return how many cells to run at once: 1 unless all train on GPUs, then as their free memory and cores allow."""
+    """Return how many cells to run at once: as GPU memory and cores allow; 1 unless all cells train on working GPUs."""
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
     try:
@@ -177,6 +178,7 @@ class _Worker:
     """A process that runs cells, as its parent uses it; ``job`` is the running cell, None if it is idle."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:  # the variables that differ from the parent's
+        """Start a process with this one's environment variables, changed by ``environment``."""
         self._environment = environment
         self.job: CellJob | None = None
         self._start()
@@ -200,7 +202,7 @@ class _Worker:
             self.connection.send(job)
 
     def receive(self) -> tuple[CellJob, CellResult | CellState]:
-        """Wait for a message; return the running cell and it: a failure if the process died, which is replaced."""
+        """Wait for a message; return the running cell and the message. A dead process is a failure, and is replaced."""
         job = self.job
         assert job is not None
         try:
