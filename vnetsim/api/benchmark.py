@@ -121,8 +121,8 @@ def bench_table(*rows: str | os.PathLike[str]) -> str:
     """Return all rows of the benchmark as Markdown: ``vnetsim bench table``.
 
     Args:
-        rows: files, or folders of files; default ``bench/rows`` if it exists. The rows that come with vnetsim are
-            added, except those of the same arms.
+        rows: files, or folders of files; default ``bench/rows`` if it exists. Shipped rows are added, except for arms
+            (of a track, size and task) that these files have.
 
     Raises:
         InputError: a file is no row, or its track or its baseline's results differ from the installed ones.
@@ -145,7 +145,7 @@ def bench_table(*rows: str | os.PathLike[str]) -> str:
 
 
 def _refuse_other_baseline(track: Track, rows: Sequence[BenchRecord]) -> None:
-    """Raise InputError if the baseline of a row, all of one task, differs from the shipped rows' beyond rounding."""
+    """Raise InputError if the baseline of one of ``rows``, all of a task, is not the shipped rows' (if any)."""
     task = rows[0].task
     shipped, tolerance = shipped_seeds(track, task), track.tasks[task].tolerance
     for row in rows if shipped else ():
@@ -164,7 +164,7 @@ def bench_check(
     progress: Show = None,
     command: Sequence[str] | None = None,
 ) -> list[str]:
-    """Run seeds of a row again, including the traffic, and return what differs, in lines: ``vnetsim bench check ROW``.
+    """Run seeds of a row again, with their traffic, and return in lines how they compare: ``vnetsim bench check ROW``.
 
     Times, commits, bytes and energy must agree to a relative 1e-9, the mean of the metric over the seeds to the track's
     tolerance. The line of a seed says whether all values are equal bit for bit, as they are on the same model of
@@ -215,7 +215,7 @@ def bench_traces(
     progress: Show = None,
     command: Sequence[str] | None = None,
 ) -> Path:
-    """Write the tracks' traffic and schedules into a folder of tables that need no vnetsim: ``vnetsim bench traces``.
+    """Write the tracks' traffic and schedules as tables into a folder, and return its path: ``vnetsim bench traces``.
 
     The schedule is that of the baseline of each track's first task, at size ``small``; nothing is trained. The folder
     has tables in CSV and Parquet, ``croissant.json``, which describes them, and ``replay.py``, which counts commits.
@@ -265,7 +265,7 @@ def _run_cells(
     workers: int,
     command: Sequence[str] | None,
 ) -> Mapping[tuple[str, str, int], Run]:
-    """Run the missing cells of baseline and arm; return all by arm, condition and seed. RunError if any failed."""
+    """Run the missing cells of baseline and arm; return the folder's by (arm, "", seed). RunError if any failed."""
     track = arm.track
     display.stage("loading")
     plan = arm.plan(seeds, [] if device is None else [(("device",), device)], timing_only=timing_only)

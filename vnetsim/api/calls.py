@@ -161,7 +161,7 @@ def mobility(
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Traffic:
-    """Record only coverage windows, without a learner and without torch: ``vnetsim mobility``.
+    """Record coverage windows only, without a learner or torch, and return them: ``vnetsim mobility``.
 
     Arguments and errors are those of ``vnetsim.run``; after a failure the windows so far are kept, and after an
     interruption ``vnetsim.resume`` continues. The result can be replayed: ``vnetsim.run(traffic.path)``.

@@ -77,7 +77,7 @@ def export(
 
 
 def references(learners: Iterable[type[Learner]] = (), folders: Iterable[PathLike] = ()) -> list[str]:
-    """Return BibTeX entries, each once: vnetsim, SUMO, and the papers of ``learners`` and of runs in ``folders``."""
+    """Return BibTeX entries, each once: vnetsim, SUMO, papers of ``learners``, and of those of runs or comparisons."""
     claim("analysis")
     from analysis.export.methods import bibtex_entries  # noqa: PLC0415 - matplotlib only for figures
     from analysis.export.paper import load_runs  # noqa: PLC0415

@@ -44,6 +44,7 @@ class TrainedModel(nn.Module):
     std: Tensor
 
     def __init__(self, record: ModelRecord, network: nn.Module) -> None:
+        """Wrap ``network``, which has its trained tensors, with attributes from ``record``, in evaluation mode."""
         super().__init__()
         self.encoder = record.encoder
         self.image_shape = record.image_shape
@@ -102,7 +103,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
 
 
 def _build_network(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module:
-    """Build the network of a record, with ``encoder`` (class or name) in place of its own; InputError if it fails."""
+    """Return a record's network, untrained; ``encoder``: class, name, None for its own. InputError: not buildable."""
     claim("learners")
     architecture = importlib.import_module("learners.encoders").architecture
     if isinstance(encoder, str):

@@ -52,12 +52,12 @@ def place(
     """Choose places for RSUs that together reach most vehicles: ``vnetsim place``.
 
     All traffic is recorded once; every candidate is compared on the recorded paths. Each step takes the candidate that
-    reaches most vehicles that no earlier RSU reaches, which is at least 63 % of what the best choice reaches. After an
-    interruption the same call continues.
+    reaches most vehicles that no earlier RSU reaches; all together reach at least 63 % of what the best choice does.
+    After an interruption the same call continues.
 
     Args:
         scenario: a ``.sumocfg``, an FCD recording with ``traffic__net``, or an experiment ``.toml`` of one.
-        budget: number of RSUs.
+        budget: number of RSUs; fewer are placed if no other candidate adds a vehicle.
         candidates: ``"signalised"`` junctions, all ``"junctions"``, or a SUMO additional file with POIs of type
             ``rsu``.
         by: a vehicle is reached if it stays in range of one RSU for as long as a participation takes in the median

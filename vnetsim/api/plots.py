@@ -31,15 +31,15 @@ class Plots:
     path: Path
 
     def accuracy(self, ax: Axes | None = None) -> Axes:
-        """Draw, by round, the accuracies (%) that the page shows at its top; InputError if the run has none."""
+        """Draw the accuracies (%) at the page's top by round, and return the axes; InputError if the run has none."""
         return self._draw("accuracy", ax, (5.0, 3.4))
 
     def dwell(self, ax: Axes | None = None) -> Axes:
-        """Draw a histogram of the coverage windows by dwell time (s)."""
+        """Draw a histogram of coverage windows by dwell time (s), and return the axes; InputError if there are none."""
         return self._draw("dwell", ax, (5.0, 3.4))
 
     def map(self, ax: Axes | None = None) -> Axes:
-        """Draw streets, RSUs with their ranges (m), and the mean speed of vehicles in coverage by place (km/h)."""
+        """Draw streets, RSUs with ranges (m), and mean speeds of covered vehicles by place (km/h); return the axes."""
         return self._draw("map", ax, (6.4, 5.4))
 
     def _draw(self, figure_name: str, ax: Axes | None, size_in: tuple[float, float]) -> Axes:

@@ -78,7 +78,7 @@ class Folder:
         raise NotImplementedError
 
     def summary(self) -> Page:
-        """Return the page's headline without writing the page; ``report`` would write ``path``."""
+        """Return the page's results without writing it; its ``path`` is the file that ``report`` writes."""
         raise NotImplementedError
 
 
@@ -100,6 +100,7 @@ class Traffic(Folder):
 
     @property
     def _title(self) -> str:
+        """Heading in a notebook: traffic of SCENARIO."""
         return f"traffic of {Path(self.settings['scenario']).name}"
 
     @cached_property
@@ -109,7 +110,7 @@ class Traffic(Folder):
 
     @cached_property
     def _record(self) -> ManifestRecord:
-        """The manifest with checked types; read once."""
+        """The manifest as an object with checked types; InputError if it is damaged."""
         return RunDirectory(self.path).manifest_record()
 
     @cached_property
@@ -129,7 +130,7 @@ class Traffic(Folder):
 
     @property
     def units(self) -> Mapping[str, Mapping[str, str]]:
-        """Unit of every column by table; empty for columns without a unit."""
+        """Unit of every column by table and column; empty for a column without a unit."""
         units = {name: {column.name: column.unit for column in columns} for name, columns in TABLES.items()}
         return {**units, "windows": {**units["windows"], "dwell_s": "s"}}
 
@@ -157,7 +158,7 @@ class Traffic(Folder):
         return files.read(name) if files.has(name) else frame(TABLES[name])
 
     def summary(self) -> Page:
-        """Return the page's headline and notes without writing the page; ``report`` would write ``path``."""
+        """Return headline and notes of the page without writing it; its ``path`` is the file that ``report`` writes."""
         claim("analysis")
         from analysis.loading import load  # noqa: PLC0415
         from analysis.report.headline import headline  # noqa: PLC0415
@@ -191,6 +192,7 @@ class Run(Traffic):
 
     @property
     def _title(self) -> str:
+        """Heading in a notebook: LEARNER on SCENARIO."""
         return f"{self.settings['learner'].rpartition(':')[2]} on {Path(self.settings['scenario']).name}"
 
     @cached_property
@@ -240,7 +242,7 @@ class Run(Traffic):
 
     @cached_property
     def silos(self) -> pl.DataFrame:
-        """Images per silo and class."""
+        """One row per silo and class, with the number of images."""
         return self._table("silos")
 
     @cached_property

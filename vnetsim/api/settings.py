@@ -108,13 +108,13 @@ def overrides_of(settings: SettingTree | None, *, rsu: Rsus = None, **given: obj
 
 
 def drop_objects(overrides: Sequence[Override], keys: Mapping[str, object]) -> list[Override]:
-    """Return the overrides without those of tables that ``keys`` has as objects, where a caller sets every setting."""
+    """Return the overrides without tables that ``keys`` gives as dataclasses, whose defaults nobody chose."""
     whole = {key for key, value in keys.items() if dataclasses.is_dataclass(value)}
     return [(path, value) for path, value in overrides if path[0] not in whole]
 
 
 def _with_full_path(path: tuple[str, ...], value: Any, joint: str) -> Override:
-    """Return a setting, if it names a plug-in at key and name of the plug-in; InputError, hinting with ``joint``."""
+    """Return a setting, ``selection=CLASS`` as ``selection.name=NAME``; InputError, hint with ``joint``: no table."""
     key = ".".join(path)
     kind = next((kind for kind in KINDS if key in (kind.key, kind.table)), None)
     if kind is not None and isinstance(value, str | type):
@@ -208,7 +208,7 @@ def experiment_of(
     """Return the experiment for a caller's arguments, and the class of its learner.
 
     Without ``learns``, neither learner nor its defaults are loaded; the class is then None, as for a ``scenario`` that
-    is an experiment. InputError as for ``Experiment``, or for an experiment with another learner or a scale.
+    is an experiment. InputError as for ``Experiment``, or if an experiment is given with a scale or another learner.
     """
     if not isinstance(scenario, Settings):
         if not learns:
@@ -223,7 +223,7 @@ def experiment_of(
 
 
 def deadline_of(time_limit_s: float | None) -> float:
-    """Return ``time.monotonic()`` at the end of a time limit (s), infinity for None; InputError unless above 0."""
+    """Return ``time.monotonic()`` at the end of a time limit (s), infinity for None; InputError: no number above 0."""
     if time_limit_s is None:
         return math.inf
     number = isinstance(time_limit_s, int | float) and not isinstance(time_limit_s, bool)

@@ -35,7 +35,7 @@ class Study(Folder):
 
     @cached_property
     def _record(self) -> ComparisonRecord:
-        """The record with checked types; read once."""
+        """The record as an object with checked types; InputError if it is damaged."""
         return RunDirectory(self.path).comparison_record()
 
     @property
@@ -52,7 +52,7 @@ class Study(Folder):
 
     @cached_property
     def _tables(self) -> Mapping[str, pl.DataFrame]:
-        """All tables of the comparison by name, computed once from the cells that have finished."""
+        """All tables by name, computed once from the finished cells; InputError if there are none."""
         claim("analysis")
         from analysis.comparison.page import comparison_tables  # noqa: PLC0415
 
@@ -70,7 +70,7 @@ class Study(Folder):
 
     @property
     def targets(self) -> pl.DataFrame:
-        """Rounds, simulated time, bytes and device time until each cell reached the final value of the worst arm."""
+        """Rounds, simulated time, bytes and device time until a cell has the worst arm's final value; null: never."""
         return self._tables["comparison_targets"]
 
     @property
@@ -85,13 +85,14 @@ class Study(Folder):
 
     @property
     def runs(self) -> Mapping[tuple[str, str, int], Run]:
-        """The cells that have started, by arm, condition and seed."""
+        """The cells that have started, also unfinished ones, by arm, condition ("" if only one) and seed."""
         below = self.path / "cells"
         started = (cell for cell in self._record.cells if (below / cell.folder / "manifest.json").is_file())
         return {(cell.arm, cell.condition, cell.seed): Run(below / cell.folder) for cell in started}
 
     @property
     def _title(self) -> str:
+        """Heading in a notebook: the study's title, else its arms."""
         arms = ", ".join(dict.fromkeys(cell.arm for cell in self._record.cells))
         return self._record.title or f"comparison of {arms}"
 

@@ -359,7 +359,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run_command(tokens: list[str]) -> int:
-    """Run a command line, without ``--debug`` in it, and return the exit status; errors are printed, not raised."""
+    """Run a command line and return the exit status; errors are printed, not raised, with ``--debug`` as tracebacks."""
     try:
         claim("analysis")
         status = app([token for token in tokens if token != DEBUG], exit_on_error=False, print_error=False)

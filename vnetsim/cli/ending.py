@@ -19,7 +19,7 @@ _PANIC = "PanicException"
 def status_of(error: BaseException, *, debug: bool) -> int:
     """Print why a command ended, in one line (nothing for a closed pipe; traceback with ``debug``); return the status.
 
-    Raises a BaseException again that is neither an error nor an interrupt, SystemExit or a panic of a Rust library.
+    Any other BaseException than an error, interrupt, SystemExit or panic of a Rust library is raised again.
     """
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # rich sets the context
         drop_output()  # a reader such as head may close the pipe
@@ -33,7 +33,7 @@ def status_of(error: BaseException, *, debug: bool) -> int:
 
 
 def _line_of(error: BaseException) -> tuple[str, int]:
-    """Return the line for an error and the exit status, or raise it; after an OSError standard output is dropped."""
+    """Return line and exit status; raise what ``status_of`` raises again. For an OSError also drop standard output."""
     said = one_line(error)
     match error:
         case CycloptsError():

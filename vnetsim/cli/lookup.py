@@ -135,7 +135,7 @@ def settings(key: str | None = None, /) -> int:
 
 
 def _make_sections() -> list[Section]:
-    """Return all settings by table, of plug-ins only the default one's, and none of learners."""
+    """Return all settings by table; of plug-ins, only default ones that need no torch; of learners, none."""
     # plug-ins that need torch are left out, which takes seconds to import
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 

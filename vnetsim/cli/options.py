@@ -26,7 +26,7 @@ def settings_of(set_: Sequence[str]) -> dict[str, Any]:
 
 
 def _split_names(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
-    """Return the names, with commas between them, that were given for an option; cyclopts passes type and tokens."""
+    """Return the names in an option's texts, split at commas, without empty ones; cyclopts passes type and tokens."""
     texts = (str(getattr(token, "value", token)) for token in tokens)
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
@@ -140,6 +140,6 @@ class TrainingOptions:
     time_limit_s: TimeLimit = None
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options as keyword arguments of ``vnetsim.run``, also those that were not given."""
+        """Return all options, given or not, as arguments of ``vnetsim.run``; InputError for a malformed ``--set``."""
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "set_"}
         return {**given, "settings": settings_of(self.set_)}

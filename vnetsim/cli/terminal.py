@@ -99,7 +99,7 @@ def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> 
 
 
 def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None:
-    """Print how to choose a plug-in of a kind, then each in ``found`` with its docstring's first paragraph."""
+    """Print ``word``, how to choose a plug-in of the kind, then each in ``found`` with its first paragraph."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
     console.print(_text(word, style="bold"))

@@ -38,6 +38,7 @@ class Within:
     reason: str
 
     def __str__(self) -> str:
+        """Return ``between LOW and HIGH UNIT``."""
         unit = f" {self.unit}" if self.unit else ""
         return f"between {in_few_characters(self.low)} and {in_few_characters(self.high)}{unit}"
 
@@ -66,6 +67,7 @@ class Acts:
         return not self.values and not self.unless
 
     def __str__(self) -> str:
+        """Return the condition in words: the fact, ``KEY = VALUES`` or ``KEY other than VALUES``."""
         if self.is_fact:
             return self.key
         listed = " or ".join("{}" if value == {} else repr(value) for value in self.values or self.unless)

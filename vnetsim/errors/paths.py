@@ -22,7 +22,7 @@ _SHOWN = 60
 
 
 def resolve_path(path: Path | str) -> Path:
-    """Return an absolute path without links; InputError if links form a circle, or it is too long or not UTF-8."""
+    """Return an absolute path without links, existing or not; InputError: a circle of links, too long, or not UTF-8."""
     try:
         found = Path(path).resolve()
         str(found).encode()
@@ -61,6 +61,6 @@ def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
 
 
 def path_name(*words: str) -> str:
-    """Return a file's name made of words, with ASCII letters, digits, ``.-_``: never hidden or empty; not unique."""
+    """Return words, each cut to 40 letters, joined by hyphens as a file's name of ASCII letters, digits and ``.-_``."""
     parts = (re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip("-.")[:_LONGEST] for word in words)
     return "-".join(filter(None, parts)) or "unnamed"

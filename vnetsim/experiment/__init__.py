@@ -188,7 +188,7 @@ class Experiment:
 
 
 def _with_value(table: Any, path: list[str], value: Any) -> Any:
-    """Return a copy of settings with a new value at a path; a key without a field goes into the data's ``own``."""
+    """Return a copy of settings with a new value at a path; in ``data`` a key without a field goes into ``own``."""
     if not path:
         return value
     if isinstance(table, Mapping):

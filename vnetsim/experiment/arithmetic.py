@@ -72,7 +72,7 @@ class Arithmetic:
 
 
 def _choose_algorithms(*, deterministic: bool, warn_only: bool) -> None:
-    """Switch torch's deterministic algorithms, unless they are so already: the call imports torch's compiler."""
+    """Set torch's two flags of deterministic algorithms, only if they differ: the call imports torch's compiler."""
     import torch  # noqa: PLC0415
 
     present = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

@@ -114,7 +114,7 @@ class TrafficSettings:
         return unit_s
 
     def equips(self, vehicle_id: str, traffic_seed: int | None) -> bool:
-        """Return whether a vehicle is equipped, always the same for id and ``TrafficInfo.seed`` (may be None)."""
+        """Return whether a vehicle is equipped, drawn with probability ``equipped`` by id and seed (may be None)."""
         drawn = Streams(seed=0, path=("equipped", str(traffic_seed)))
         return self.equipped >= 1 or drawn.integer(vehicle_id) < self.equipped * 2**63
 
