@@ -103,7 +103,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
 
 
 def _build_network(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module:
-    """Return a record's network, untrained; ``encoder``: class, name, None for its own. InputError: not buildable."""
+    """Build a record's network, untrained, with ``encoder`` (class, name; None: its own); InputError if that fails."""
     claim("learners")
     architecture = importlib.import_module("learners.encoders").architecture
     if isinstance(encoder, str):

@@ -70,7 +70,7 @@ class Study(Folder):
 
     @property
     def targets(self) -> pl.DataFrame:
-        """Rounds, simulated time, bytes and device time until a cell has the worst arm's final value; null: never."""
+        """Rounds, time, bytes, device time until each cell reached the worst arm's final value; null for never."""
         return self._tables["comparison_targets"]
 
     @property

@@ -179,6 +179,7 @@ class Experiment:
         return {key: name if isinstance(name, str) else "" for key, name in found.items()}
 
     def __post_init__(self) -> None:
+        """Raise InputError for a value out of bounds, or distinct silos fewer than ``round.quorum``."""
         check_bounds("", self)
         require(
             self.round.quorum <= self.silos.count or not self.round.distinct_silos,

@@ -38,6 +38,7 @@ class RoundSettings:
     distinct_silos: bool = False
 
     def __post_init__(self) -> None:
+        """Raise InputError for a value out of bounds, or ``invited`` below ``quorum``."""
         check_bounds("round", self)
         require(
             self.invited >= self.quorum,
@@ -260,6 +261,7 @@ class CostSettings:
     ] = None
 
     def __post_init__(self) -> None:
+        """Raise InputError: out of bounds, a known model with its own bytes or operations, or another without both."""
         check_bounds("cost", self)
         given = self.model_bytes is not None, self.image_flop is not None
         if self.model in ("trained", *MODELS):

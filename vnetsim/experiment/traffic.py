@@ -86,6 +86,7 @@ class TrafficSettings:
     speed_unit: Literal["m/s", "km/h", "ft/s", "mph"] = "m/s"
 
     def __post_init__(self) -> None:
+        """Raise InputError: out of bounds, unknown column, wrong time unit, no time after warm-up, no vehicle type."""
         check_bounds("traffic", self)
         for name in self.columns:
             if name not in RECORDED:

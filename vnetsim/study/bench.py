@@ -164,7 +164,7 @@ class BenchArm:
         ).plan(None)
 
     def _make_table(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an arm's ``settings`` by dotted key as a table of ``[[arms]]``; adds the task's for its learner."""
+        """Return an arm's ``settings`` by dotted key as a table of ``[[arms]]``, with the task's for its learner."""
         known = keys_of(at_folder(settings["learner"], bench_folder()))
         learning = {key: value for key, value in self.task.learning.items() if key in known}
         table: dict[str, Any] = {"name": name, "learner": settings["learner"], "settings": {}, "learning": learning}

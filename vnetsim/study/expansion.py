@@ -124,7 +124,7 @@ class Expansion:
             self.options = [*(one for one in whole if one[0] not in grid), *self.options]
 
     def _with_traffic_seed(self, base: Experiment, seed: int) -> Experiment:
-        """Return ``base`` with one of ``traffic_seeds`` (InputError: recording); if none, ``seed`` if only timed."""
+        """Return ``base`` with one of ``traffic_seeds`` (InputError: recording), ``seed`` if only timed, or as is."""
         # without training, seeds that share their traffic would not be repetitions
         kind = kind_of(base.scenario)
         seeded_by = kind.seeded_by if kind else ""
@@ -255,7 +255,7 @@ class Expansion:
         return keys - {f"learning.{key}" for key in others}
 
     def _find_acting(self, lacking: Mapping[str, str]) -> set[str]:
-        """Return the keys in ``lacking`` that act without the chosen size; {} without sizes, all if it is no study."""
+        """Return the keys in ``lacking`` that act without the size's tables; all if the rest is no study."""
         if not lacking or self.common is None:
             return set()
         try:

@@ -42,9 +42,9 @@ def plan_of(
 ) -> tuple[Plan, str]:
     """Return the plan, and a name for the folder of the comparison (without its parent); see ``vnetsim.compare``.
 
-    None leaves ``seeds`` and ``equal_schedule`` to the study, as False leaves ``sharp_control``; ``size`` is then its
-    first. ``learners`` (``a,b,c``) must be None for a study; for a scenario, None needs ``timing_only`` and means its
-    own learner. InputError: a wrong file or argument, or, without ``yes``, more than ``MOST_CELLS`` cells.
+    None leaves ``seeds`` and ``equal_schedule`` to the study, as False leaves ``sharp_control``, and takes its first
+    ``size``. ``learners`` (``a,b,c``) must be None for a study; for a scenario, None needs ``timing_only`` and means
+    its own learner. InputError: a wrong file or argument, or, without ``yes``, more than ``MOST_CELLS`` cells.
     """
     path = Path(scenario)
     if is_study(scenario):
