@@ -111,6 +111,19 @@ def test_a_sign_is_seen_ahead_grows_and_passes_and_the_nearest_is_named(net):
     assert (back < 0).all(), "signs face the traffic of their own street"
 
 
+def test_the_first_sign_of_the_net_is_painted_too(net):
+    signs = place_signs(net, 1)
+    heading = signs.heading_rad[0]
+    ahead, left = np.array([np.cos(heading), np.sin(heading)]), np.array([-np.sin(heading), np.cos(heading)])
+    x, y = signs.at_m[0] - 14 * ahead + (WIDE_M / 2 + 1.2) * left
+    here = poses((x, y, heading))
+    assert find_visible_signs(here, signs)[0].tolist() == [[0, -1]]
+    ground = Ground(net, 1, signs.at_m[:1])
+    other = signs._replace(label=(signs.label + 1) % len(DESIGNS))
+    seen = [render(here, ground, some, side_px=32, noon_s=0.0, noise=np.random.default_rng(0)) for some in (signs, other)]
+    assert (seen[0] != seen[1]).any()
+
+
 DESIGNS_OF = list(DESIGNS)
 
 
