@@ -120,7 +120,8 @@ def test_the_first_sign_of_the_net_is_painted_too(net):
     assert find_visible_signs(here, signs)[0].tolist() == [[0, -1]]
     ground = Ground(net, 1, signs.at_m[:1])
     other = signs._replace(label=(signs.label + 1) % len(DESIGNS))
-    seen = [render(here, ground, some, side_px=32, noon_s=0.0, noise=np.random.default_rng(0)) for some in (signs, other)]
+    frame = {"side_px": 32, "noon_s": 0.0}
+    seen = [render(here, ground, some, **frame, noise=np.random.default_rng(0)) for some in (signs, other)]
     assert (seen[0] != seen[1]).any()
 
 
