@@ -120,7 +120,7 @@ def shortened(text: object, limit: int = 60) -> str:
 
 
 def slugs(names: Sequence[str]) -> list[str]:
-    """Return a distinct part of a file name for each name: up to 40 of a-z, 0-9 and ``-``, numbered if repeated."""
+    """Return a distinct part of a file name for each name: 40 of a-z, 0-9, ``-`` at most; repeated ones get -2, -3."""
     found: list[str] = []
     for name in names:
         slug = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "unnamed"

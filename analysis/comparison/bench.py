@@ -69,7 +69,7 @@ def _column(row: BenchRecord, who: str, name: str) -> NDArray[np.float64]:
 
 
 def _compare(label: str, values: NDArray[np.float64], base: NDArray[np.float64]) -> ComparedPair:
-    """Compare values with the baseline's at common seeds; both have shape (seeds,)."""
+    """Compare values with the baseline's at common seeds, by sign flips; both have shape (seeds,)."""
     ((pair,),) = compare_together([Columns((label, "baseline"), np.stack([values, base], axis=1))], "sign-flip")
     return pair
 

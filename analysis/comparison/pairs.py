@@ -50,7 +50,7 @@ class ComparedPair:
 
     @property
     def resolved(self) -> int:
-        """1 if p is at most ``LEVEL`` and the first is higher, -1 if the second is; 0 otherwise, and if withheld."""
+        """1 if the first is higher, -1 if the second is; 0 if p is above ``LEVEL`` or the verdict is withheld."""
         return 0 if self.withheld else _sign(self.found, self.p_value)
 
     @property

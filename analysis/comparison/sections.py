@@ -117,10 +117,10 @@ class Compared:
         return not_met(self.data, self.runs)
 
     def verdicts(self) -> list[str]:
-        """Return at most six verdicts in sentences and the number of others, then lines on equal and untested metrics.
+        """Return at most six verdicts, a line that counts the others, and lines on equal and untested metrics.
 
-        The verdicts are on each condition's main metric; with a single arm, on its conditions in the main metric;
-        without training, on all metrics.
+        Verdicts compare arms in each condition's main metric. With a single arm they compare its conditions in the main
+        metric of all. Without training they are on all metrics.
         """
         data, lines, main = self.data, [], self.main
         mains = {one.name: one.main for one in data.conditions}

@@ -150,7 +150,7 @@ def overview_metrics(data: ComparisonData) -> list[Metric]:
 def _arms_by_condition(
     data: ComparisonData, metric: Metric, cell: Callable[[ConditionData, str], str], *, terminal: bool = False
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of ``cell`` texts, the longer side as rows; one text a row if too wide for ``terminal``."""
+    """Return head and rows of ``cell`` texts, the longer side as rows; with ``terminal``, one a row if too wide."""
     conditions, arms = data.measuring(metric)
     most = _MOST_COLUMNS if terminal else len(arms)
     of_arms = [shortened(arm, _LABEL if terminal else 60) for arm in arms]

@@ -141,7 +141,7 @@ def commits_panel(run: RunData) -> Drawn:
 
 @panel("models-apart", "The RSUs' models over time", wide=True)
 def apart_panel(run: RunData) -> Drawn:
-    """Draw a result (in % if possible) of RSUs' and cloud's models over time, and the spread; no figure without any."""
+    """Draw a result (in % if possible) of RSUs' and cloud's models, and their spread; None if no RSU's was measured."""
     series = sorted((one for one in run.manifest.series if one.result), key=lambda one: one.unit != "%")
     rows = run.measured.filter(pl.col("value").is_finite()).sort("time_s", maintain_order=True)
     known = set(rows.filter(pl.col("aggregator").is_in([rsu.id for rsu in run.rsus]))["name"])

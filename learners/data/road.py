@@ -107,7 +107,7 @@ def draw_drive(
 def _draw_drives(
     count: int, drives: int, side_px: int, streams: Streams
 ) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
-    """Return images and angles of each drive: at most ``drives``, of about equal length, ``count`` frames in all."""
+    """Return images (n, 3, P, P) and angles (n,) of each drive: ``count`` frames, evenly over at most ``drives``."""
     drives = min(drives, count)
     return [
         draw_drive(streams.generator(number), count // drives + (number < count % drives), side_px=side_px)
@@ -270,7 +270,7 @@ def _draw_scene(
 
 
 def _draw_ground(world: World, along_m: Floats, across_m: Floats, px_per_m: Floats) -> Floats:
-    """Return verge, road, lines and shadows seen at every pixel, in even light without haze, shape (N, P, P)."""
+    """Return the ground's brightness at each pixel, (N, P, P), in even light: verge, road, lines and shadows."""
     # per image row, shape (N, P, 1): along_m along the road, px_per_m across the road;
     # per pixel, shape (N, P, P): across_m to the right of the middle of the road
     half_m = np.float32(world.half_width_m)

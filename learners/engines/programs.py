@@ -246,7 +246,7 @@ def draw_first(program: Program, training: LocalTraining, generator: torch.Gener
 
 
 def identify_step(step: Loss, network: nn.Module, task: Any) -> object:
-    """Return a ``Program.value``, equal for equal steps; None for classes not of OURS or buffers outside the state."""
+    """Return a value that == finds equal for equal steps (not hashable); None for users' classes or unsaved buffers."""
     owner = getattr(step, "__self__", task)
     kinds = [type(one) for one in (task, owner, *network.modules())]
     tensors = network.state_dict(keep_vars=True)

@@ -67,10 +67,11 @@ class Models:
         self._saved.pop(aggregator, None)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return ``model.*``, ``snapshot.V.*`` for older versions V, and ``round``, as independent tensors on the CPU.
+        """Return ``model.*``, ``snapshot.V.*`` for older versions V, and ``round``, as copies on the CPU.
 
-        Of the newest version, tensors not of the model keep their plain names. Names of several aggregators begin with
-        ``aggregator/``. An unchanged aggregator returns the same tensor objects again.
+        Tensors of the newest version that are not of the model, such as ``scaffold.c``, have no prefix ``model.``. With
+        several aggregators all names begin with ``aggregator/``. Do not change the copies: an unchanged aggregator
+        returns the same ones again.
         """
         for aggregator in self._kept.keys() - self._saved.keys():
             self._saved[aggregator] = self._copy_tensors(aggregator)

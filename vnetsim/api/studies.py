@@ -60,7 +60,7 @@ class Study(Folder):
 
     @property
     def values(self) -> pl.DataFrame:
-        """The compared values: one row per finished cell and metric."""
+        """The compared values, a row per finished cell and metric: columns of the table ``comparison``."""
         return self._tables["comparison"]
 
     @property

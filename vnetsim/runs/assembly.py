@@ -158,9 +158,10 @@ class Assembly:
         )
 
     def make_learner(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
-        """Make the learner; return it, and the cost to simulate by silo. No costs ({}) mean those of the learner.
+        """Make the learner; return it, and the cost to simulate by silo; {} if the learner's own costs are simulated.
 
-        Other costs come from the schedule's learner, which is made only for this, from ``cost.model``, or from codecs.
+        Costs differ from its own if ``schedule.learner`` names another learner, which is then made only for its costs,
+        or with ``cost.model`` or codecs.
         InputError if data and settings do not match, the two learners exchange in different ways, or ``cost.model`` or
         a codec needs a model that the costs do not declare; RunError if a learner cannot be made.
         """

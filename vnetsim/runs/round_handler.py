@@ -185,7 +185,7 @@ class Training(Costs):
             self.metric_rows.extend(_to_rows(newest.round, newest.time_s, metrics, name))
 
     def _next_recorded(self, who: str, what: str) -> FinishedRound | None:
-        """Use and return the next recorded round, None after the last; InputError if ``who`` is not its digest."""
+        """Use and return the next recorded round, None after the last; InputError if it has not the digest ``who``."""
         if not self.replaying:
             return None
         finished = self._progress.rounds[self._replayed]

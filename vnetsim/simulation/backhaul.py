@@ -112,10 +112,11 @@ class Backhaul:
         return Task(self.send(size_bytes, rsu_id, _rsu_of(aggregator)))
 
     def send(self, size_bytes: float, source: str | None, target: str | None, *, newest_only: bool = False) -> Activity:
-        """Send bytes from ``source`` to ``target``, each an RSU's id or None for what is above all RSUs.
+        """Send bytes up the wire of ``source`` and down that of ``target``, also if both are the same RSU.
 
-        The activity returns True when the bytes have arrived. With ``newest_only`` a model waits at each wire until the
-        model before has crossed, and returns False if a newer one arrives meanwhile. A model that has begun to cross is
+        Each is an RSU's id, or None for what is above all RSUs, which has no wire. The activity returns True when the
+        bytes have arrived. With ``newest_only`` a model waits at each wire until the model before has crossed, and
+        returns False if a newer one of the same source and target arrives meanwhile. A model that has begun to cross is
         never stopped: otherwise nothing would arrive if models come faster than they cross.
         """
         latency_s = 0.0 if source and target else self._wire.cloud_latency_s
@@ -133,7 +134,7 @@ class Backhaul:
         return True
 
     def _fetch_copy(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Activity:
-        """Bring a model to an RSU; then forget the RSU's copies that are more than ``max_staleness`` versions older."""
+        """Send a model to an RSU; then forget arrived copies that are over ``max_staleness`` versions older than it."""
         yield from self.send(size_bytes, _rsu_of(model.aggregator), rsu_id)
         copies = self._copies[rsu_id, model.aggregator]
         oldest = model.version - self._max_staleness

@@ -66,7 +66,7 @@ class Task(Signal):
         self._awaited = None
 
     def _wait_for(self, event: simpy.Event | Signal | None) -> None:
-        """Resume the activity when ``event`` happens; with None the activity has ended, and the task fires."""
+        """Resume the activity when ``event`` happens; with None the activity has ended: go on with who waits for it."""
         self._awaited = event
         if event is None:
             self()

@@ -66,7 +66,7 @@ class Scan:
 
 @contextmanager
 def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[None]:
-    """Turn the errors of a block that reads a file with Polars into InputError ``path: words: reason``."""
+    """Turn errors of a block that uses Polars into InputError ``path: words: reason``; refuse forked processes."""
     refuse_forked()
     try:
         with quiet(pl.exceptions.PanicException):

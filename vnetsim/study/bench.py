@@ -274,7 +274,7 @@ def read_row(path: Path) -> tuple[BenchRecord, Track]:
 
 
 def _refuse_impossible(row: BenchRecord, unit: str) -> None:
-    """Raise InputError for a value that no run can have; ``unit`` is the metric's, where ``%`` means [0, 1]."""
+    """Raise InputError for a value that no run can have, as NaN, or a share above 1 with ``unit`` %; None passes."""
     metric = {"%": (0.0, 1.0), "RMSE": (0.0, _MOST)}.get(unit, (-_MOST, _MOST))
     bounds = dict.fromkeys(_METRIC, metric) | dict.fromkeys(COUNTED, (0.0, _MOST)) | {"span_s": (math.ulp(0.0), _MOST)}
     for one in row.seeds:

@@ -296,7 +296,7 @@ def _notes(recorded: RunDirectory, needed_s: float) -> list[str]:
 
 
 def _notes_on_own(experiment: Experiment, places: Sequence[Rsu], candidates: str) -> list[str]:
-    """Return at most one note: the scenario's RSUs that are ignored because no candidates' file has them."""
+    """Return a note on the scenario's own RSUs, which are ignored, if any; ``candidates`` is the option as given."""
     named = {rsu.id for rsu in places} if is_rsu_file(candidates) else set[str]()
     found = rsu_ids(Path(experiment.scenario)) if is_sumo(experiment.scenario) else []
     own = [name for name in found if name not in named]

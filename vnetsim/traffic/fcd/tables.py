@@ -83,7 +83,7 @@ class FcdPart:
     clock: Clock = Clock(step_s=None, common=True)
 
     def between(self, first: int, end: int) -> FcdPart:
-        """Return a part with the steps from index ``first`` up to, but not including, ``end``; it may have none."""
+        """Return a part with the steps from ``first`` to ``end`` - 1, counted from 0 again; it may have none."""
         rows = slice(*np.searchsorted(self.step, (first, end)))
         columns = {name: getattr(self, name)[rows] for name in ROW_COLUMNS}
         columns["step"] = columns["step"] - first
