@@ -209,7 +209,7 @@ class ContrastiveDivergence:
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Train from each start, after comparing gradients at its first batch; return updates, on the CPU, in order."""
         jobs = [self._make_job(start) for start in starts]
-        compared = self._compare_all(jobs)
+        compared = self._compare_all(starts, jobs)
         trained = to_host(self._task.engine.train(jobs))
         return [self._make_update(*one) for one in zip(starts, jobs, trained, compared, strict=True)]
 
@@ -254,14 +254,16 @@ class ContrastiveDivergence:
             },
         )
 
-    def _compare_all(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
+    def _compare_all(self, starts: Sequence[Start], jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
         """Return each job's influence, and its gradients' ratio and cosine; {} for a silo's first training."""
         both = [i for i, job in enumerate(jobs) if job.program is self._together]
         figures: list[dict[str, float]] = [{} for _ in jobs]
         # costs as much time as about one step
         products = run_each([partial(self._measure_gradients, jobs[i]) for i in both], self._task.device)
         for i, found in zip(both, torch.stack(products).tolist() if both else [], strict=True):
-            figures[i] = {INFLUENCE.name: jobs[i].given[INFLUENCE.name].item(), **_compare_gradients(*found)}
+            # ``given`` has it too, but on the device, which would be waited for
+            influence = torch.tensor(self._influence(starts[i].participant, starts[i].own), dtype=torch.float32)
+            figures[i] = {INFLUENCE.name: influence.item(), **_compare_gradients(*found)}
         return figures
 
     def _measure_gradients(self, job: TrainingJob) -> Tensor:

@@ -250,10 +250,13 @@ class _Frames:
     def _find_ends(self) -> tuple[Floats, NDArray[np.bool_], Floats]:
         """Return time (s), whether committed, and place (m), (n, 2), of each participation that ended in coverage."""
         motion = self._motion
+        by_vehicle: dict[int, list[int]] = {}
+        for path, vehicle in enumerate(motion.vehicle.tolist()):
+            by_vehicle.setdefault(vehicle, []).append(path)
         found = [
             (to_s, outcome == "committed", path)
             for vehicle, _, _, outcome, _, to_s, _ in motion.parts
-            for path in np.flatnonzero(motion.vehicle == vehicle)
+            for path in by_vehicle.get(vehicle, [])
             if motion.from_s[path] - 0.5 / PER_S <= to_s <= motion.to_s[path] + 0.5 / PER_S
         ]
         times_s = np.array([one[0] for one in found])

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from learner_checks import one_thread
@@ -292,7 +293,7 @@ def test_cells_that_fail_are_an_error(toy, monkeypatch):
     assert len(study.failed) == 1
     assert [run.status for run in study.runs.values()] == ["finished", "failed"]
     with pytest.raises(vnetsim.RunError):
-        vnetsim.compare("gaussian", learners="other,third", seeds=0, rounds=1, traffic__end_s=60, out="none")
+        vnetsim.compare("gaussian", learners="other,third", seeds=np.int64(0), rounds=1, traffic__end_s=60, out="none")
     for folder, finished in (("s", "1 of 2"), ("none", "0 of 2")):
         shown = vnetsim.load(folder)._repr_html_()
         assert cells_of(shown)["Cells"] == [finished]

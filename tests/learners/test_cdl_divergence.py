@@ -78,7 +78,7 @@ def test_without_a_divergence_there_is_no_cosine(
 @pytest.mark.all_only
 def test_looking_at_gradients_changes_no_bit(new: New, group: Callable[[int], list[Participant]]) -> None:
     looking, blind = new(dropout=0.3), new(dropout=0.3)
-    blind._local._compare_all = lambda jobs: [{} for _ in jobs]
+    blind._local._compare_all = lambda starts, _: [{} for _ in starts]
     with_gradients, without = (play(learner, 2, group)[-1].metrics for learner in (looking, blind))
     assert equal(looking.state_dict(), blind.state_dict())
     assert with_gradients.keys() - without.keys() == {"gradient_ratio", "gradient_cosine"}

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def join_values(values: Any, convert: Callable[[Any], str], argument: str, examp
     """
     if values is None or isinstance(values, str):
         return values
-    if not isinstance(values, int | type | Iterable):
+    if not isinstance(values, Integral | type | Iterable):
         raise InputError(f"{argument}: expected one, or several such as {example}, got {values!r}.")
     return ",".join(map(convert, values if isinstance(values, Iterable) else [values]))
 

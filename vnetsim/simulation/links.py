@@ -56,7 +56,8 @@ class Radio:
         self._heights_m = heights_m
         self._draw = getattr(model, "draw", None)
         self._entered = getattr(model, "entered", None)
-        self._memory = model.begin(rsus, lanes) if hasattr(model, "begin") else None
+        begin = getattr(model, "begin", None)
+        self._memory = begin(rsus, lanes) if begin else None
 
     def rate_use(self) -> RateUse:
         """Return a new counter of the rates that channels use; RunError if the model's ``cap_bps`` is not finite."""
