@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
@@ -152,7 +153,6 @@ class Task(ABC):
         steps: int,
         earlier: Sequence[tuple[int, float]] = (),
         until_s: float = math.inf,
-        flips_labels: bool = False,
     ) -> LocalTraining:
         """Describe, without running it, a training on a silo's images with the motion blur of ``speed_mps``.
 
@@ -171,13 +171,11 @@ class Task(ABC):
             steps=steps,
             earlier=tuple(earlier),
             until_s=until_s,
-            flips_labels=flips_labels,
         )
 
     def local_training_of(self, participant: Participant) -> LocalTraining:
         """Describe, without running it, a participant's training: silo, blur, step size, seed, steps, label flips."""
-        hostile = self._context.experiment.hostile
-        return self.local_training(
+        training = self.local_training(
             participant.silo,
             speed_mps=participant.speed_mps,
             learning_rate=self.learning_rate(participant.passed),
@@ -185,8 +183,10 @@ class Task(ABC):
             steps=participant.steps_of(self.settings.steps),
             earlier=participant.earlier,
             until_s=participant.start_s + participant.download_s,
-            flips_labels=self._flips_labels and is_hostile(participant.vehicle_id, hostile, self._context.streams),
         )
+        hostile = self._context.experiment.hostile
+        flips = self._flips_labels and is_hostile(participant.vehicle_id, hostile, self._context.streams)
+        return replace(training, flips_labels=True) if flips else training
 
     def learning_rate(self, passed: float) -> float:
         """Return the step size after ``passed``, a share of the run in [0, 1]: half a cosine from ``lr`` to 0."""
