@@ -23,6 +23,13 @@ def told(capsys: Captured, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+def test_settings_say_which_values_they_take():
+    values = {text.key: text.values for text in setting_texts(Experiment)}
+    expected = {"rounds": "whole number | left out", "time_s": "number | left out", "round.quorum": "whole number"}
+    expected |= {"association.rule": "first | nearest | strongest", "compute.fleet": "table"}
+    assert values | expected == values
+
+
 def test_every_setting_is_listed(capsys):
     lines = told(capsys, "settings").splitlines()
     listed = [line.partition(" = ")[0] for line in lines if line and not line.startswith(" ")]
